@@ -1,0 +1,38 @@
+# `make` shows the targets; `make test` is what CI runs.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PY := .venv/bin/python
+JOBS ?= 3
+.PHONY: help setup components lint types imports check test demo clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+
+.venv/.done: requirements/dev.txt pyproject.toml
+	@scripts/make-venv.sh
+	@touch $@
+
+setup: .venv/.done  ## virtual environment with everything pinned
+
+components: setup  ## PostgreSQL, nginx, qBittorrent, Chromium, strace … from the system's packages
+	@scripts/components.sh
+
+lint: setup  ## formatting and lint
+	@.venv/bin/ruff format --check -q . && .venv/bin/ruff check -q .
+
+types: setup  ## mypy strict
+	@$(PY) -m mypy --no-error-summary
+
+imports: setup  ## imports point down
+	@PYTHONPATH=src .venv/bin/lint-imports --no-cache >/tmp/longshore-imports.$$$$ 2>&1 || { cat /tmp/longshore-imports.$$$$; rm -f /tmp/longshore-imports.$$$$; exit 1; }; rm -f /tmp/longshore-imports.$$$$
+
+check: lint types imports  ## all static checks
+
+test: setup components check  ## everything CI runs
+	@$(PY) -m pytest -n $(JOBS) --dist worksteal -m "not torture"
+
+demo: setup  ## the main job, on loopback, with a kill -9 in the middle
+	@$(PY) scripts/demo.py
+
+clean:  ## remove what make made
+	rm -rf .venv build src/*.egg-info

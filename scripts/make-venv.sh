@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# A virtual environment with the pinned packages and this project, from nothing but python3.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "longshore needs Python 3.11 or newer" >&2; exit 1; }
+[ -x .venv/bin/python ] || "$python" -m venv .venv
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore uv
+.venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes -r requirements/dev.txt
+.venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps -e .

@@ -1,0 +1,143 @@
+"""One vocabulary for why something did not happen, used by CLI, API, metrics, events and docs, and what follows from it.
+
+The retry table of the program is `REASONS`: nothing else decides whether a reason is tried again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Kind(StrEnum):
+    """What a reason means for the next attempt."""
+
+    TRANSIENT = "transient"  # try again later, with jitter; counts as an attempt
+    FRESH = "restart_fresh"  # throw the part away and try once more from zero; a second time is final
+    PERMANENT = "permanent"  # final at once
+    POLICY = "policy"  # final at once: we refuse, not the server
+    INFRASTRUCTURE = "infrastructure"  # our side: the job waits and nothing counts against it
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A word, what it means, what follows and what a person can do."""
+
+    name: str
+    kind: Kind
+    meaning: str
+    remedy: str
+    host_fault: bool = False  # counts towards the host's breaker
+
+
+_T, _F, _P, _O, _I = Kind.TRANSIENT, Kind.FRESH, Kind.PERMANENT, Kind.POLICY, Kind.INFRASTRUCTURE
+
+_ALL: Final = (
+    Reason(
+        "forbidden_address",
+        _O,
+        "the name leads to an address that is not public",
+        "allow the range with --allow-net CIDR or network.allow",
+    ),
+    Reason(
+        "forbidden_redirect",
+        _O,
+        "a redirect leads where we do not go (scheme, downgrade, credentials)",
+        "ask for the final URL yourself",
+    ),
+    Reason("forbidden_scheme", _O, "this scheme is not fetched", "use http, https, ftp or sftp"),
+    Reason("bad_url", _O, "the URL is malformed or carries control characters", "correct the URL"),
+    Reason(
+        "redirect_loop",
+        _P,
+        "redirects go in circles or are too many",
+        "open the URL in a browser; it may need a session",
+    ),
+    Reason("dns", _T, "the host's name cannot be resolved", "check the name and the resolver", host_fault=True),
+    Reason("connect", _T, "no connection to the host", "check that the host is up and the port open", host_fault=True),
+    Reason("tls", _P, "the certificate or the TLS handshake is not acceptable", "check the certificate and the clock"),
+    Reason("auth_required", _P, "the server wants credentials", "configure credentials for the host"),
+    Reason(
+        "protocol_error",
+        _T,
+        "the answer breaks the protocol",
+        "the server is faulty; try another mirror",
+        host_fault=True,
+    ),
+    Reason("truncated", _T, "the body ended before its declared end", "tried again from the last durable byte"),
+    Reason("length_mismatch", _F, "received and declared length differ", "tried once more from zero"),
+    Reason("object_changed", _F, "the object changed while it was fetched", "tried once more from zero"),
+    Reason("bad_range", _F, "the server's partial answer does not fit what was asked", "tried once more from zero"),
+    Reason("prefix_mismatch", _F, "the server's bytes differ from the ones we hold", "tried once more from zero"),
+    Reason("digest_mismatch", _F, "the bytes do not have the expected digest", "check the expected digest"),
+    Reason("size_mismatch", _P, "the bytes do not have the expected size", "check the expected size"),
+    Reason("type_mismatch", _P, "the bytes are not of the expected type", "check the URL; see the quarantined body"),
+    Reason("html_page", _P, "an HTML page came instead of the file", "the file may need a login or another URL"),
+    Reason(
+        "blocked_challenge",
+        _P,
+        "a challenge or login page came instead of the file",
+        "the host blocks programs; ask for access",
+    ),
+    Reason("content_encoding", _P, "the server encodes although identity was asked for", "try another mirror"),
+    Reason("too_large", _O, "the body is larger than transfer.max_bytes", "raise transfer.max_bytes"),
+    Reason("header_too_large", _O, "the answer's headers are larger than allowed", "the server is faulty or hostile"),
+    Reason("too_slow", _T, "slower than transfer.min_speed_bytes_s, or stalled", "lower the limit or try later"),
+    Reason("deadline", _T, "not finished within transfer.deadline_s", "raise the deadline"),
+    Reason("quota_exceeded", _O, "the tenant's budget does not allow it", "raise quota.tenant_bytes or purge"),
+    Reason("disk_full", _I, "no room on the store's disk", "make room; work goes on by itself"),
+    Reason("disk_error", _I, "the disk reported an error", "check the disk and the kernel's log"),
+    Reason("store_unavailable", _I, "the store does not answer", "check the store; work goes on by itself"),
+    Reason("offline", _O, "offline, and the bytes are not held", "go online"),
+    Reason("interrupted", _I, "the worker was stopped", "run again"),
+    Reason("lease_lost", _I, "another worker has the job", "nothing to do"),
+    Reason("host_busy", _I, "the host has no free slot or rests", "nothing to do"),
+    Reason("canceled", _P, "canceled by request", "retry makes a new job"),
+    Reason("max_attempts", _P, "tried as often as allowed", "see the last attempt's reason; `longshore retry`"),
+    Reason("max_claims", _P, "started too often without an end", "the job kills its worker; see its timeline"),
+    Reason("missing_external_job", _P, "the torrent is gone from the client", "add it again"),
+    Reason("external_error", _P, "the torrent client reports an error", "see the client"),
+    Reason("external_refused", _P, "the torrent client did not take the torrent", "check the client's log"),
+    Reason("external_stalled", _P, "the torrent made no progress for too long", "look for seeds"),
+    Reason("bad_torrent", _P, "the source is no torrent", "check the source"),
+    Reason(
+        "path_unmapped",
+        _I,
+        "the client's files cannot be seen from here",
+        "set qbittorrent.path_map; `longshore doctor` shows both paths",
+    ),
+    Reason("handler_error", _T, "the job's own code raised", "see the debug id in the log"),
+    Reason("handler_crash", _T, "the job's own code ended its process", "see the debug id in the log"),
+    Reason("handler_timeout", _T, "the job's own code took too long", "raise its time limit"),
+    Reason("bad_result", _P, "the job's own code returned what is no result", "correct the handler"),
+    Reason("unknown_type", _P, "no worker knows this type of job", "install the handler"),
+    Reason("input_missing", _P, "an input artifact is not there", "fetch or upload it again"),
+    Reason("in_doubt", _P, "an effect may or may not have happened", "look, then retry"),
+    Reason("internal_error", _T, "a mistake of ours", "please report it with the debug id"),
+)
+REASONS: Final[dict[str, Reason]] = {reason.name: reason for reason in _ALL}
+
+_TRANSIENT_HTTP: Final = frozenset(
+    {408, 421, 423, 425, 429, 500, 502, 503, 504, 507, 509, 520, 521, 522, 523, 524, 529}
+)
+
+
+def http_reason(status: int) -> str:
+    """Name the reason of a status that is no success."""
+    return f"http_{status}"
+
+
+def reason_named(name: str) -> Reason:
+    """Look a reason up; `http_NNN` are made from the status."""
+    if name.startswith("http_") and name[5:].isdigit():
+        status = int(name[5:])
+        transient = status in _TRANSIENT_HTTP
+        return Reason(
+            name,
+            Kind.TRANSIENT if transient else Kind.PERMANENT,
+            f"the server answered {status}",
+            "tried again later" if transient else "check the URL",
+            host_fault=transient and status != 429,
+        )
+    return REASONS[name]

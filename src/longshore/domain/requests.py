@@ -1,0 +1,107 @@
+"""From what a person hands in to a `JobRequest`: checked, canonical, keyed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+import ada_url
+
+from longshore.domain.keys import check_text, job_key
+from longshore.domain.model import DOWNLOAD, Expect, JobRequest
+from longshore.errors import BadInput, NotAUrl
+
+DIGEST_LENGTHS: Final = {"md5": 32, "sha1": 40, "sha256": 64, "sha512": 128}
+_NO_EXPECTATION: Final = Expect()
+_HEX = re.compile(r"[0-9a-f]+\Z")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def download_request(
+    url: str,
+    *,
+    work_id: str | None = None,
+    artifact_id: str | None = None,
+    mirrors: Iterable[str] = (),
+    sha256: str | None = None,
+    size_bytes: int | None = None,
+    media_type: str | None = None,
+    digests: Iterable[tuple[str, str]] = (),
+    name: str | None = None,
+    headers: Iterable[tuple[str, str]] = (),
+    priority: int = 0,
+    params: dict[str, Any] | None = None,
+    run_id: str | None = None,
+    request_id: str | None = None,
+    retry_of: str | None = None,
+) -> JobRequest:
+    """Check one download as it is handed in and give it its key. A URL alone stands for its work and artifact too."""
+    check_text("url", url)
+    if _CONTROL.search(url):
+        raise NotAUrl("a URL has no control characters")
+    try:
+        parsed = ada_url.URL(url)
+    except ValueError:
+        raise NotAUrl(f"not a URL: {url[:200]!r}") from None
+    canonical = parsed.href.partition("#")[0]
+    plain = sha256 is None and size_bytes is None and media_type is None and not digests
+    return JobRequest(
+        job_type=DOWNLOAD,
+        key=job_key(work_id or canonical, artifact_id or canonical, canonical),
+        work_id=work_id or canonical,
+        source_ref=artifact_id or canonical,
+        url=url,
+        canonical_url=canonical,
+        host=parsed.host,
+        mirrors=tuple(check_text("mirror", mirror) for mirror in mirrors),
+        expect=_NO_EXPECTATION if plain else _expectation(sha256, size_bytes, media_type, digests),
+        name=name,
+        headers=tuple(_header(*header) for header in headers),
+        priority=_integer("priority", priority, -1_000_000, 1_000_000),
+        params=params or {},
+        run_id=run_id,
+        request_id=request_id,
+        retry_of=retry_of,
+    )
+
+
+def _expectation(
+    sha256: str | None, size_bytes: int | None, media_type: str | None, digests: Iterable[tuple[str, str]]
+) -> Expect:
+    if size_bytes is not None:
+        _integer("size_bytes", size_bytes, 0, 1 << 62)
+    known = dict(_digest(algorithm, value) for algorithm, value in digests)
+    if sha256 is not None:
+        known["sha256"] = _digest("sha256", sha256)[1]
+    return Expect(
+        sha256=known.pop("sha256", None),
+        size_bytes=size_bytes,
+        media_type=media_type,
+        digests=tuple(sorted(known.items())),
+    )
+
+
+def _digest(algorithm: str, value: str) -> tuple[str, str]:
+    algorithm = algorithm.lower().replace("-", "")
+    if algorithm not in DIGEST_LENGTHS:
+        raise BadInput(f"digests are {', '.join(sorted(DIGEST_LENGTHS))}, not {algorithm!r}")
+    value = check_text(algorithm, value).strip().lower()
+    if len(value) != DIGEST_LENGTHS[algorithm] or not _HEX.match(value):
+        raise BadInput(f"{algorithm} has {DIGEST_LENGTHS[algorithm]} hexadecimal digits, not {value[:140]!r}")
+    return algorithm, value
+
+
+def _header(name: str, value: str) -> tuple[str, str]:
+    if not _TOKEN.match(check_text("header name", name)) or _CONTROL.search(
+        check_text("header value", value, empty=True)
+    ):
+        raise BadInput(f"not a header: {name[:80]!r}")
+    return name, value
+
+
+def _integer(name: str, value: object, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise BadInput(f"{name} must be a whole number from {least} to {most}")
+    return value

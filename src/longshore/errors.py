@@ -1,0 +1,137 @@
+"""The tree of our errors. Whatever leaves a module of ours is one of these; foreign exceptions do not cross.
+
+LongshoreError
+├── BadInput (ValueError)         what the caller gave is wrong; nothing was changed
+│   └── NotAUrl                   an argument that is no URL at all
+├── InvalidTransition (RuntimeError)
+├── LeaseLost                     a fenced write found another epoch, an expired lease or no lease
+├── Conflict                      another active job or another request holds the place
+├── NotFound
+├── EffectInDoubt                 an opaque effect whose outcome nobody can know
+├── ResultTooLarge (BadInput)     a result is stored whole or refused
+├── LedgerError                   the ledger cannot be used
+│   ├── NoDepot                   exit 10
+│   ├── Locked                    exit 11, maintenance
+│   ├── SchemaMismatch            exit 12, newer or older than the program
+│   ├── Damaged                   exit 5, refused and never "repaired"
+│   └── Unavailable               may pass by itself: server away, disk full
+├── StoreError
+│   ├── PublishFailed             the part is gone; the bytes must come again
+│   └── StoreUnavailable          may pass by itself
+├── NotPermitted                  exit 6
+└── Reasoned                      one item failed for a reason of domain.reasons
+"""
+
+from __future__ import annotations
+
+
+class LongshoreError(Exception):
+    """Something went wrong, and we can say what."""
+
+    exit_code = 1
+    hint: str | None = None
+
+    def __init__(self, message: str | None = None, *, hint: str | None = None) -> None:
+        super().__init__(message or self.__doc__)
+        if hint is not None:
+            self.hint = hint
+
+
+class BadInput(LongshoreError, ValueError):
+    """The input is not acceptable; nothing was changed."""
+
+    exit_code = 2
+
+
+class NotAUrl(BadInput):
+    """The argument is no URL."""
+
+
+class ResultTooLarge(BadInput):
+    """The result is larger than the ledger keeps; store it as an artifact instead."""
+
+
+class InvalidTransition(LongshoreError, RuntimeError):
+    """The job may not go from its stage to the wanted one."""
+
+
+class LeaseLost(LongshoreError):
+    """The lease is no longer ours; nothing was written."""
+
+
+class Conflict(LongshoreError):
+    """Something else holds this place."""
+
+    def __init__(self, message: str | None = None, *, job_id: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.job_id = job_id
+
+
+class NotFound(LongshoreError):
+    """There is no such thing here."""
+
+
+class EffectInDoubt(LongshoreError):
+    """The effect may or may not have happened; it is never repeated silently."""
+
+
+class LedgerError(LongshoreError):
+    """The ledger cannot be used."""
+
+
+class NoDepot(LedgerError):
+    """There is no depot here."""
+
+    exit_code = 10
+    hint = "make one with `longshore get URL` or `longshore add FILE`, or name it with --depot"
+
+
+class Locked(LedgerError):
+    """The depot is locked for maintenance."""
+
+    exit_code = 11
+
+
+class SchemaMismatch(LedgerError):
+    """The ledger's schema does not fit this program."""
+
+    exit_code = 12
+
+
+class Damaged(LedgerError):
+    """The ledger is damaged; it is refused, not repaired."""
+
+    exit_code = 5
+
+
+class Unavailable(LedgerError):
+    """The ledger does not answer now; it may later."""
+
+
+class StoreError(LongshoreError):
+    """The store cannot be used."""
+
+
+class PublishFailed(StoreError):
+    """The bytes could not be made durable; they must come again."""
+
+
+class StoreUnavailable(StoreError):
+    """The store does not answer now; it may later."""
+
+
+class NotPermitted(LongshoreError):
+    """The token or the role does not allow this."""
+
+    exit_code = 6
+
+
+class Reasoned(LongshoreError):
+    """One item failed, for one reason of the vocabulary."""
+
+    def __init__(
+        self, reason: str, message: str, *, retry_after_s: float | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason
+        self.retry_after_s = retry_after_s
