@@ -7,20 +7,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from longshore.depot import Depot, open  # noqa: A004
     from longshore.domain.keys import canonical_url, content_key, job_key, op_key
-    from longshore.engine.own_jobs import job_type
 
-__all__ = ["Depot", "canonical_url", "content_key", "job_key", "job_type", "op_key", "open"]
+__all__ = ["canonical_url", "content_key", "job_key", "op_key"]
 
 _HOME = {
-    "Depot": "longshore.depot",
     "canonical_url": "longshore.domain.keys",
     "content_key": "longshore.domain.keys",
     "job_key": "longshore.domain.keys",
-    "job_type": "longshore.engine.own_jobs",
     "op_key": "longshore.domain.keys",
-    "open": "longshore.depot",
 }
 
 

@@ -1,0 +1,5 @@
+"""`python -m longshore`."""
+
+from longshore.cli.main import main
+
+main()
