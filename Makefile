@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 JOBS ?= 3
-.PHONY: help setup components lint types imports check test demo clean
+.PHONY: help setup components lint types imports check test demo bench clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -33,6 +33,9 @@ test: setup components check  ## everything CI runs
 
 demo: setup  ## the main job, on loopback, with a kill -9 in the middle
 	@$(PY) scripts/demo.py
+
+bench: setup  ## every peer and us side by side; BENCH="small large" for some sets
+	@$(PY) -m bench $(BENCH)
 
 clean:  ## remove what make made
 	rm -rf .venv build src/*.egg-info
