@@ -1,0 +1,73 @@
+"""How a failed attempt ends: one table, every kind."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from longshore.domain.endings import Mishap, Past, ending, worst_of_mirrors
+from longshore.domain.outcomes import Deferred, Failed
+from longshore.domain.settings import RetrySettings, freshness_s
+from longshore.errors import BadInput
+
+SETTINGS = RetrySettings(max_attempts=3, base_s=8, cap_s=100)
+FIRST = Past(attempts=0, reason=None)
+
+
+def test_a_transient_reason_waits_with_jitter_and_counts() -> None:
+    end = ending(Mishap("connect", "refused"), FIRST, 0.5, SETTINGS)
+    assert end == Deferred("connect", "refused", 4.0)
+
+
+def test_the_last_attempt_is_final_and_keeps_its_own_reason() -> None:
+    end = ending(Mishap("connect", "refused"), Past(2, "http_503"), 0.5, SETTINGS)
+    assert isinstance(end, Failed)
+    assert end.reason == "connect"
+    assert "attempt 3 of 3" in end.message
+
+
+def test_a_jobs_own_limit_wins() -> None:
+    assert isinstance(ending(Mishap("connect", "x"), Past(0, None, max_attempts=1), 0.0, SETTINGS), Failed)
+    assert isinstance(ending(Mishap("connect", "x"), Past(5, None, max_attempts=9), 0.0, SETTINGS), Deferred)
+
+
+def test_restart_fresh_happens_once() -> None:
+    assert isinstance(ending(Mishap("object_changed", "x"), FIRST, 0.0, SETTINGS), Deferred)
+    assert isinstance(ending(Mishap("object_changed", "x"), Past(1, "bad_range"), 0.0, SETTINGS), Failed)
+    assert isinstance(ending(Mishap("object_changed", "x"), Past(1, "truncated"), 0.0, SETTINGS), Deferred)
+
+
+@pytest.mark.parametrize("reason", ["http_404", "tls", "html_page", "forbidden_address", "too_large", "offline"])
+def test_permanent_and_policy_are_final_at_once(reason: str) -> None:
+    assert ending(Mishap(reason, "x"), FIRST, 0.0, SETTINGS) == Failed(reason, "x")
+
+
+@pytest.mark.parametrize("reason", ["disk_full", "store_unavailable", "host_busy", "interrupted"])
+def test_our_side_never_counts(reason: str) -> None:
+    end = ending(Mishap(reason, "x"), Past(99, "connect"), 0.9, SETTINGS)
+    assert isinstance(end, Deferred)
+    assert not end.counts
+
+
+def test_retry_after_rests_the_host_and_is_never_undercut() -> None:
+    end = ending(Mishap("http_429", "x", retry_after_s=60, host="h"), FIRST, 0.0, SETTINGS)
+    assert isinstance(end, Deferred)
+    assert end.delay_s >= 60
+    assert (end.host_rest_s, end.host) == (60, "h")
+    other = ending(Mishap("http_500", "x", retry_after_s=60), FIRST, 0.0, SETTINGS)
+    assert isinstance(other, Deferred)
+    assert other.host_rest_s is None
+
+
+def test_mirrors_are_spoken_for_by_what_may_still_work() -> None:
+    gone, away = Mishap("http_404", "a"), Mishap("connect", "b")
+    assert worst_of_mirrors([gone, away]) is away
+    assert worst_of_mirrors([gone, Mishap("html_page", "c")]) is gone
+
+
+def test_freshness_policies() -> None:
+    assert (freshness_s("always"), freshness_s("never"), freshness_s("90")) == (0.0, math.inf, 90.0)
+    for bad in ("often", "-1", "nan"):
+        with pytest.raises(BadInput):
+            freshness_s(bad)
