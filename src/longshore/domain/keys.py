@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import unicodedata
 from typing import Final
 
@@ -20,6 +21,9 @@ Value = Scalar | list["Value"] | dict[str, "Value"]
 
 RESERVED: Final = frozenset({"v", "kind", "job"})
 MAX_TEXT: Final = 65_536
+MAX_DEPTH: Final = 64
+MAX_INTEGER: Final = 1 << 256
+_SHA256: Final = re.compile(r"[0-9a-f]{64}\Z")
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
@@ -42,19 +46,24 @@ def check_text(name: str, value: object, *, limit: int = MAX_TEXT, empty: bool =
     return value
 
 
-def _check_value(name: str, value: object) -> None:
+def _check_value(name: str, value: object, depth: int = 0) -> None:
+    if depth > MAX_DEPTH:
+        raise BadInput(f"{name[:80]} is nested deeper than {MAX_DEPTH} levels")
     match value:
-        case None | bool() | int():
+        case None | bool():
             pass
+        case int():
+            if abs(value) > MAX_INTEGER:
+                raise BadInput(f"{name} is too large a number")
         case str():
             check_text(name, value, limit=16 * MAX_TEXT, empty=True)
         case list() | tuple():
             for item in value:
-                _check_value(name, item)
+                _check_value(name, item, depth + 1)
         case dict():
             for key, item in value.items():
                 check_text(f"a name in {name}", key)
-                _check_value(f"{name}.{key}", item)
+                _check_value(f"{name}.{key}", item, depth + 1)
         case _:
             raise BadInput(f"{name} is a {type(value).__name__}: a key takes text, integers, booleans and null")
 
@@ -88,9 +97,22 @@ def content_key(
     """Key a job by the bytes it works on (seed 004): a hash over canonical JSON, never a concatenation."""
     for name, value in (("tenant_id", tenant_id), ("project_id", project_id), ("job_type", job_type)):
         check_text(name, value)
+    if not isinstance(input_sha256, list | tuple):
+        raise BadInput("input_sha256 is a list of digests")
+    for digest in input_sha256:
+        if not isinstance(digest, str) or not _SHA256.match(digest):
+            raise BadInput("an input's sha256 has 64 lower-case hexadecimal digits")
     _check_value("params", params or {})
     body = ["longshore-content-key", 1, tenant_id, project_id, job_type, list(input_sha256), params or {}]
     return _sha256(_encode(body))
+
+
+def shown(raw: str) -> str:
+    """Give a text that is no URL so that an error can show it: without what may be credentials or a signature."""
+    text = raw[:200].partition("?")[0]
+    before, at, after = text.rpartition("@")
+    scheme = before.partition("//")[0] + "//" if "//" in before else ""
+    return f"{scheme}…@{after}" if at else text
 
 
 def canonical_url(raw: str) -> str:
@@ -99,7 +121,7 @@ def canonical_url(raw: str) -> str:
     try:
         url = ada_url.URL(raw)
     except ValueError:
-        raise NotAUrl(f"not a URL: {raw[:200]!r}") from None
+        raise NotAUrl(f"not a URL: {shown(raw)!r}") from None
     return str(url.href).partition("#")[0]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import ada_url
 
-from longshore.domain.keys import check_text, job_key
+from longshore.domain.keys import canonical_url, check_text, job_key, shown
 from longshore.domain.model import DOWNLOAD, Expect, JobRequest
 from longshore.errors import BadInput, NotAUrl
 
@@ -44,7 +44,7 @@ def download_request(
     try:
         parsed = ada_url.URL(url)
     except ValueError:
-        raise NotAUrl(f"not a URL: {url[:200]!r}") from None
+        raise NotAUrl(f"not a URL: {shown(url)!r}") from None
     canonical = parsed.href.partition("#")[0]
     plain = sha256 is None and size_bytes is None and media_type is None and not digests
     return JobRequest(
@@ -55,9 +55,9 @@ def download_request(
         url=url,
         canonical_url=canonical,
         host=parsed.host,
-        mirrors=tuple(check_text("mirror", mirror) for mirror in mirrors),
+        mirrors=tuple(_mirror(mirror) for mirror in mirrors),
         expect=_NO_EXPECTATION if plain else _expectation(sha256, size_bytes, media_type, digests),
-        name=name,
+        name=name if name is None else check_text("name", name),
         headers=tuple(_header(*header) for header in headers),
         priority=_integer("priority", priority, -1_000_000, 1_000_000),
         params=params or {},
@@ -70,6 +70,8 @@ def download_request(
 def _expectation(
     sha256: str | None, size_bytes: int | None, media_type: str | None, digests: Iterable[tuple[str, str]]
 ) -> Expect:
+    if media_type is not None:
+        check_text("media_type", media_type)
     if size_bytes is not None:
         _integer("size_bytes", size_bytes, 0, 1 << 62)
     known = dict(_digest(algorithm, value) for algorithm, value in digests)
@@ -91,6 +93,13 @@ def _digest(algorithm: str, value: str) -> tuple[str, str]:
     if len(value) != DIGEST_LENGTHS[algorithm] or not _HEX.match(value):
         raise BadInput(f"{algorithm} has {DIGEST_LENGTHS[algorithm]} hexadecimal digits, not {value[:140]!r}")
     return algorithm, value
+
+
+def _mirror(url: str) -> str:
+    if _CONTROL.search(check_text("mirror", url)):
+        raise NotAUrl("a URL has no control characters")
+    canonical_url(url)
+    return url
 
 
 def _header(name: str, value: str) -> tuple[str, str]:

@@ -1,0 +1,114 @@
+"""What a person hands in: canonical, checked, keyed, or refused with a word that helps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longshore.domain.keys import job_key
+from longshore.domain.model import Expect
+from longshore.domain.requests import DIGEST_LENGTHS, download_request
+from longshore.errors import BadInput, LongshoreError, NotAUrl
+
+URL = "https://example.org/a.pdf"
+
+
+def test_a_url_alone_stands_for_its_work_and_artifact() -> None:
+    request = download_request("HTTPS://Example.org/a.pdf#page=2")
+    assert (request.url, request.canonical_url) == ("HTTPS://Example.org/a.pdf#page=2", URL)
+    assert (request.work_id, request.source_ref, request.host) == (URL, URL, "example.org")
+    assert request.key == job_key(URL, URL, URL)
+    assert request.expect == Expect()
+
+
+def test_the_triple_is_the_seeds_key() -> None:
+    request = download_request(URL, work_id="w-123", artifact_id="a-456")
+    assert request.key == "7a37ddd41ded299e62a162b707b1c0f229195c84515518f3239ad3fa8019b7fd"
+    assert (request.work_id, request.source_ref) == ("w-123", "a-456")
+
+
+def test_what_is_expected_does_not_change_the_key() -> None:
+    plain = download_request(URL)
+    assert download_request(URL, sha256="ab" * 32, size_bytes=7, priority=3, name="n").key == plain.key
+
+
+def test_digests_are_lower_case_and_sha256_is_its_own_field() -> None:
+    request = download_request(URL, digests=[("SHA-256", "AB" * 32), ("MD5", " " + "CD" * 16)])
+    assert request.expect.sha256 == "ab" * 32
+    assert request.expect.digests == (("md5", "cd" * 16),)
+
+
+@pytest.mark.parametrize(("algorithm", "length"), DIGEST_LENGTHS.items())
+def test_a_digest_has_its_length(algorithm: str, length: int) -> None:
+    download_request(URL, digests=[(algorithm, "a" * length)])
+    for bad in ("a" * (length - 1), "a" * (length + 1), "g" * length, ""):
+        with pytest.raises(BadInput):
+            download_request(URL, digests=[(algorithm, bad)])
+
+
+def test_an_unknown_digest_is_refused() -> None:
+    with pytest.raises(BadInput, match="crc32"):
+        download_request(URL, digests=[("crc32", "ab" * 4)])
+
+
+@pytest.mark.parametrize("url", ["", "x", "/a", "//example.org/a", "http://", "http://a b/", "https://exa mple.org/"])
+def test_what_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(BadInput):
+        download_request(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://example.org/\n", "https://exam\tple.org/", "https://example.org/\x7f", " \x01"]
+)
+def test_control_characters_are_refused_not_dropped(url: str) -> None:
+    with pytest.raises(NotAUrl):
+        download_request(url)
+
+
+def test_credentials_do_not_reach_the_error() -> None:
+    with pytest.raises(NotAUrl) as caught:
+        download_request("https://user:s3cret@exa mple.org/?token=s3cret")
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"priority": 1.5},
+        {"priority": True},
+        {"priority": 10**9},
+        {"size_bytes": -1},
+        {"size_bytes": "7"},
+        {"size_bytes": True},
+        {"work_id": 7},
+        {"work_id": "a\0"},
+        {"artifact_id": "\ud800"},
+        {"artifact_id": "x" * 1_000_000},
+        {"mirrors": [""]},
+        {"mirrors": ["nonsense"]},
+        {"headers": [("Bad Name", "x")]},
+        {"headers": [("X-A", "a\r\nX-B: b")]},
+        {"headers": [("", "x")]},
+        {"sha256": "abc"},
+        {"name": "a\0b"},
+        {"media_type": 7},
+    ],
+    ids=str,
+)
+def test_bad_fields_get_a_typed_error(fields: dict[str, Any]) -> None:
+    with pytest.raises(BadInput):
+        download_request(URL, **fields)
+
+
+@given(st.text())
+def test_any_text_is_a_request_or_our_error(text: str) -> None:
+    try:
+        request = download_request(text)
+    except LongshoreError:
+        return
+    assert request.canonical_url
+    assert "#" not in request.canonical_url
+    assert download_request(request.canonical_url).key == request.key

@@ -1,0 +1,131 @@
+"""Stages, statuses and moves: the table of the design, its shape, and what it refuses."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from longshore.domain import states
+from longshore.domain.states import CANCELED, DOWNLOAD, TERMINAL, TORRENT, UPLOAD, Status
+from longshore.errors import BadInput, InvalidTransition, LongshoreError
+
+TYPES = [DOWNLOAD, TORRENT, UPLOAD, "extract_text"]
+DESIGN = {
+    DOWNLOAD: {
+        "PLANNED": "pending",
+        "LEASED": "processing",
+        "HEAD_DONE": "processing",
+        "RESUME_OK": "processing",
+        "STREAMING": "processing",
+        "FINALIZED": "processing",
+        "INDEXED": "completed",
+        "DEDUPED": "completed",
+        "SKIPPED_DUPLICATE": "skipped",
+        "FAILED": "failed",
+        "canceled": "canceled",
+    },
+    TORRENT: {
+        "queued": "pending",
+        "downloading": "processing",
+        "completed": "completed",
+        "failed": "failed",
+        "canceled": "canceled",
+    },
+    "extract_text": {
+        "pending": "pending",
+        "processing": "processing",
+        "completed": "completed",
+        "skipped": "skipped",
+        "failed": "failed",
+        "canceled": "canceled",
+    },
+}
+
+
+@pytest.mark.parametrize("job_type", DESIGN)
+def test_the_mapping_is_the_designs(job_type: str) -> None:
+    assert {stage: str(status) for stage, status in states.stages(job_type).items()} == DESIGN[job_type]
+    assert all(states.status_of(job_type, stage) == status for stage, status in DESIGN[job_type].items())
+
+
+def test_there_are_six_statuses() -> None:
+    assert [str(status) for status in Status] == [
+        "pending",
+        "processing",
+        "completed",
+        "failed",
+        "skipped",
+        "canceled",
+    ]
+    assert set(Status) == TERMINAL | states.ACTIVE
+    assert not TERMINAL & states.ACTIVE
+
+
+@pytest.mark.parametrize("job_type", TYPES)
+def test_terminal_is_final_and_everything_else_can_end(job_type: str) -> None:
+    moves = states.moves(job_type)
+    assert set(moves) == set(states.stages(job_type))
+    for stage, after in moves.items():
+        assert after <= set(moves)
+        if states.is_terminal(job_type, stage):
+            assert not after
+        else:
+            assert CANCELED in after
+            assert any(states.status_of(job_type, to) is Status.FAILED for to in after)
+
+
+@pytest.mark.parametrize("job_type", TYPES)
+def test_no_move_leads_back(job_type: str) -> None:
+    order = list(states.stages(job_type))
+    for stage, after in states.moves(job_type).items():
+        assert all(order.index(to) > order.index(stage) for to in after)
+
+
+@pytest.mark.parametrize("job_type", TYPES)
+def test_every_stage_can_be_reached(job_type: str) -> None:
+    seen, todo = set(), [states.first_stage(job_type)]
+    while todo:
+        stage = todo.pop()
+        seen.add(stage)
+        todo += states.moves(job_type)[stage] - seen
+    assert seen == set(states.stages(job_type))
+
+
+@pytest.mark.parametrize("job_type", TYPES)
+def test_a_grant_goes_from_waiting_to_processing(job_type: str) -> None:
+    first, granted = states.first_stage(job_type), states.granted_stage(job_type)
+    assert states.status_of(job_type, first) is Status.PENDING
+    assert states.status_of(job_type, granted) is Status.PROCESSING
+    assert granted in states.moves(job_type)[first]
+
+
+@pytest.mark.parametrize("job_type", TYPES)
+def test_check_move_follows_the_table_for_every_pair(job_type: str) -> None:
+    moves = states.moves(job_type)
+    for have, wants in itertools.product(moves, moves):
+        if wants in moves[have]:
+            states.check_move(job_type, "j1", have, wants)
+        else:
+            with pytest.raises(InvalidTransition, match="j1"):
+                states.check_move(job_type, "j1", have, wants)
+
+
+def test_planned_to_streaming_raises_the_seeds_error() -> None:
+    with pytest.raises(RuntimeError, match="PLANNED") as caught:
+        states.check_move(DOWNLOAD, "j1", "PLANNED", "STREAMING")
+    assert isinstance(caught.value, LongshoreError)
+
+
+@pytest.mark.parametrize("stage", ["", "planned", "INDEXED ", "UNKNOWN", "queued"])
+def test_an_unknown_stage_is_bad_input(stage: str) -> None:
+    with pytest.raises(BadInput):
+        states.status_of(DOWNLOAD, stage)
+    with pytest.raises(BadInput):
+        states.check_move(DOWNLOAD, "j1", "PLANNED", stage)
+
+
+def test_completion_is_only_reached_through_finalized() -> None:
+    for stage, after in states.DOWNLOAD_MOVES.items():
+        if after & {"INDEXED", "DEDUPED"}:
+            assert stage == "FINALIZED"
