@@ -1,0 +1,246 @@
+"""Where settings come from: flag, environment, `longshore.toml` in the depot, default; the first that speaks wins.
+
+An unknown key is an error wherever it stands: a setting that silently does nothing is worse than none.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from longshore.config.sections import HostSettings, HostsSettings, Secret, Settings
+from longshore.config.values import read_value
+from longshore.errors import BadInput
+
+CONFIG_FILE: Final = "longshore.toml"
+ENV_PREFIX: Final = "LONGSHORE_"
+# What the usual tools of the cloud call the same thing; weaker than anything of ours.
+_AWS: Final = {
+    "endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+    "access_key_id": ("AWS_ACCESS_KEY_ID",),
+    "secret_access_key": ("AWS_SECRET_ACCESS_KEY",),
+    "session_token": ("AWS_SESSION_TOKEN",),
+}
+
+
+class Given(NamedTuple):
+    """One value as one source gives it. The section is "" at the top."""
+
+    section: str
+    key: str
+    value: object
+    origin: str
+
+
+@cache
+def sections() -> dict[str, type]:
+    """Name the sections with the record of each."""
+    made: dict[str, object] = {field.name: field.default_factory for field in fields(Settings)}
+    return {name: factory for name, factory in made.items() if isinstance(factory, type) and is_dataclass(factory)}
+
+
+@cache
+def keys_of(section: str) -> dict[str, Field[Any]]:
+    """Name the keys of a section, or with "" the ones at the top."""
+    if section:
+        return {field.name: field for field in fields(sections()[section])}
+    return {field.name: field for field in fields(Settings) if field.name not in sections() and field.name != "origins"}
+
+
+def default_depot() -> str:
+    """Say where the depot is when nobody says."""
+    import platformdirs
+
+    return platformdirs.user_data_dir("longshore", appauthor=False)
+
+
+def load_settings(
+    depot: str | os.PathLike[str] | None = None, *, environ: Mapping[str, str] | None = None, **flags: Any
+) -> Settings:
+    """Read all sources. A flag is a key at the top (`offline=True`) or a section (`network={"allow": […]}`)."""
+    environ = os.environ if environ is None else environ
+    where, origin = _find_depot(depot, environ)
+    given = [Given("", "depot", where, origin)] if origin else []
+    given += _aws(environ)
+    given += _from_file(Path(where, CONFIG_FILE))
+    given += _from_environment(environ)
+    given += _from_flags(flags)
+    return _assemble(where, given)
+
+
+def _find_depot(depot: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> tuple[str, str]:
+    if depot:
+        return os.path.abspath(depot), "flag"
+    if environ.get("LONGSHORE_DEPOT"):
+        return os.path.abspath(os.path.expanduser(environ["LONGSHORE_DEPOT"])), "LONGSHORE_DEPOT"
+    return default_depot(), ""
+
+
+def _aws(environ: Mapping[str, str]) -> Iterator[Given]:
+    for key, names in _AWS.items():
+        for name in names:
+            if environ.get(name):
+                yield Given("s3", key, environ[name], name)
+                break
+
+
+def _from_file(path: Path) -> Iterator[Given]:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is not valid TOML: {error}") from None
+    yield from _from_table(table, str(path), forbidden=("depot",))
+
+
+def _from_table(table: Mapping[str, Any], origin: str, forbidden: Iterable[str] = ()) -> Iterator[Given]:
+    for name, value in table.items():
+        if name in sections():
+            if not isinstance(value, Mapping):
+                raise BadInput(f"{origin}: [{name}] is a section, not a value")
+            for key, inner in value.items():
+                yield _checked(Given(name, key, inner, origin))
+        elif name in forbidden:
+            raise BadInput(f"{origin}: {name} is set by --depot or LONGSHORE_DEPOT, not in the depot's own file")
+        else:
+            yield _checked(Given("", name, value, origin))
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
+    for name in sorted(environ):
+        if not name.startswith(ENV_PREFIX):
+            continue
+        section, double, key = name[len(ENV_PREFIX) :].lower().partition("__")
+        if double:
+            if section not in sections():
+                raise BadInput(f"{name}: there is no section {section!r}{_did_you_mean(section, sections())}")
+            yield _checked(Given(section, key, environ[name], name))
+        elif section in keys_of("") and section != "depot" and environ[name] != "":
+            yield Given("", section, environ[name], name)
+
+
+def _from_flags(flags: Mapping[str, Any]) -> Iterator[Given]:
+    yield from _from_table({name: value for name, value in flags.items() if value is not None}, "flag")
+
+
+def _checked(given: Given) -> Given:
+    """Refuse a key that does not exist, with the one that was probably meant."""
+    known = keys_of(given.section)
+    if given.key in known:
+        return given
+    if given.section == "hosts" and isinstance(given.value, Mapping):
+        return Given("hosts", "named", {given.key: given.value}, given.origin)
+    place = f"[{given.section}] {given.key}" if given.section else given.key
+    names = known if given.section else [*known, *sections()]
+    raise BadInput(f"{given.origin}: {place} is not a setting{_did_you_mean(given.key, names)}")
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    names = list(known)
+    close = difflib.get_close_matches(word, names, n=1) or [name for name in names if name.startswith(word)]
+    return f"; did you mean {close[0]}?" if close else "; `longshore config` shows all of them"
+
+
+def _assemble(where: str, given: Iterable[Given]) -> Settings:
+    values: dict[str, dict[str, Any]] = {"": {"depot": where}}
+    origins: dict[str, str] = {}
+    for one in given:
+        name = f"{one.section}.{one.key}" if one.section else one.key
+        value = read_value(keys_of(one.section)[one.key], one.value, name, one.origin)
+        section = values.setdefault(one.section, {})
+        if name == "hosts.named":
+            value = _merge_hosts(section.get("named", {}), value, one.origin)
+        section[one.key] = value
+        origins[name] = one.origin
+    top = values.pop("")
+    top["ledger"] = _place(where, top.get("ledger"), "ledger.db")
+    top["store"] = _place(where, top.get("store"), "store")
+    for name, content in values.items():
+        top[name] = _section(name, content, origins)
+    return Settings(**top, origins=origins)
+
+
+def _section(name: str, content: dict[str, Any], origins: Mapping[str, str]) -> Any:
+    try:
+        return sections()[name](**content)
+    except ValueError as error:
+        places = sorted({origins[f"{name}.{key}"] for key in content})
+        raise BadInput(f"{', '.join(places)}: [{name}]: {error}") from None
+
+
+def _merge_hosts(known: Mapping[str, HostSettings], table: Mapping[str, Any], origin: str) -> dict[str, HostSettings]:
+    merged = dict(known)
+    wanted = {field.name: field for field in fields(HostSettings)}
+    for host, limits in table.items():
+        if isinstance(limits, HostSettings):
+            merged[host.lower()] = limits
+            continue
+        if not isinstance(limits, Mapping):
+            raise BadInput(f"{origin}: hosts.{host} takes a table like {{rate_per_s = 1}}")
+        for key in limits:
+            if key not in wanted:
+                raise BadInput(f'{origin}: [hosts."{host}"] {key} is not a setting{_did_you_mean(key, wanted)}')
+        read = {key: read_value(wanted[key], value, f"hosts.{host}.{key}", origin) for key, value in limits.items()}
+        merged[host.lower()] = HostSettings(**read)
+    return merged
+
+
+def _place(depot: str, given: str | None, name: str) -> str:
+    """Make a path absolute, seen from the depot; leave URLs alone."""
+    if not given:
+        return os.path.join(depot, name)
+    return given if "://" in given else os.path.join(depot, os.path.expanduser(given))
+
+
+def shown(settings: Settings) -> Iterator[tuple[str, Any, str]]:
+    """List every setting as (name, value without secrets, where it came from)."""
+    for name in keys_of(""):
+        yield name, _without_secret(getattr(settings, name)), settings.origins.get(name, "default")
+    for section in sections():
+        record = getattr(settings, section)
+        for key in keys_of(section):
+            dotted = f"{section}.{key}"
+            yield dotted, _without_secret(getattr(record, key)), settings.origins.get(dotted, "default")
+
+
+def _without_secret(value: Any) -> Any:
+    if isinstance(value, Secret):
+        return str(value)
+    if isinstance(value, str) and "://" in value and "@" in value:
+        scheme, _, rest = value.partition("://")
+        return f"{scheme}://********@{rest.rpartition('@')[2]}"
+    if isinstance(value, Mapping):
+        return {name: _without_secret(item) for name, item in value.items()}
+    if isinstance(value, HostSettings):
+        return {field.name: getattr(value, field.name) for field in fields(HostSettings)}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def default_of(field: Field[Any]) -> Any:
+    """Give the default of a key as a person writes it."""
+    if field.default is not MISSING:
+        return _without_secret(field.default)
+    assert field.default_factory is not MISSING
+    return field.default_factory()
+
+
+__all__ = [
+    "CONFIG_FILE",
+    "HostsSettings",
+    "default_depot",
+    "default_of",
+    "keys_of",
+    "load_settings",
+    "sections",
+    "shown",
+]

@@ -1,0 +1,248 @@
+# ruff: noqa: RUF009 (`key` makes a dataclass field; nothing mutable is shared)
+"""Every setting with its default and one sentence, as the user sees them. `config.load` fills them, `config.build` makes
+from them the plain records that the layers take.
+
+Frozen dataclasses and not pydantic: importing pydantic-settings and building the models costs 300 ms, more than all the
+rest of a start (ADR 0004).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+MIB: Final = 1 << 20
+SHOWN_SECRET: Final = "********"
+
+
+class Secret:
+    """Text that never shows itself: not in a log, an error, a dump or a repr."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """Give the text to the one who must send it."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Secret({SHOWN_SECRET!r})"
+
+    def __str__(self) -> str:
+        return SHOWN_SECRET
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(("Secret", self._text))
+
+
+def key(default: Any, doc: str, *, least: float | None = None, most: float | None = None) -> Any:
+    """Declare a setting: its default, its sentence, its bounds."""
+    metadata = {"doc": doc, "least": least, "most": most}
+    if isinstance(default, dict):
+        return field(default_factory=dict, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSettings:
+    """Where we may connect, and as whom."""
+
+    allow: tuple[str, ...] = key((), "CIDR ranges that may be reached although they are not public")
+    proxy: Secret | None = key(None, "proxy URL for all transfers; the environment's proxies are not used")
+    user_agent: str = key("", "what we call ourselves; empty means `longshore/VERSION`")
+    ca_file: str | None = key(None, "PEM file of certificate authorities instead of the shipped ones")
+
+    def __post_init__(self) -> None:
+        for cidr in self.allow:
+            ipaddress.ip_network(cidr, strict=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TransferSettings:
+    """How bytes are fetched."""
+
+    concurrency: int = key(32, "transfers at the same time in one worker", least=1, most=4096)
+    max_bytes: int = key(1 << 40, "largest body that is taken (reason `too_large`)", least=1)
+    deadline_s: float = key(86_400.0, "longest time for one transfer (reason `deadline`)", least=0.001)
+    min_speed_bytes_s: int = key(1, "slowest average over `stall_s` (reason `too_slow`); 0 = no limit", least=0)
+    stall_s: float = key(60.0, "how long a transfer may be slower than `min_speed_bytes_s`", least=0.001)
+    connect_timeout_s: float = key(30.0, "longest time for name, connection and TLS handshake", least=0.001)
+    chunk_bytes: int = key(MIB, "bytes handed to the disk at once", least=4096, most=1 << 28)
+    segments: int = key(1, "ranges of one large body fetched at the same time", least=1, most=64)
+    small_bytes: int = key(256 * 1024, "a body up to this size is kept in memory until it is published", least=0)
+    max_redirects: int = key(10, "redirect hops before `redirect_loop`", least=0, most=100)
+    max_header_bytes: int = key(256 * 1024, "largest header block (reason `header_too_large`)", least=1024)
+
+
+@dataclass(frozen=True, slots=True)
+class RetrySettings:
+    """When a failed attempt is made again."""
+
+    max_attempts: int = key(5, "attempts before a transient reason is final", least=1)
+    base_s: float = key(1.0, "ceiling of the first delay; doubles each time, full jitter", least=0)
+    cap_s: float = key(3600.0, "largest ceiling", least=0)
+    max_claims: int = key(100, "claims past LEASED before a poison job is given up", least=1)
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """What one host may be asked, as configured; None means the general value."""
+
+    concurrency: int | None = key(None, "connections to this host at the same time", least=1)
+    rate_per_s: float | None = key(None, "requests per second to this host; 0 = no limit", least=0)
+
+
+@dataclass(frozen=True, slots=True)
+class HostsSettings:
+    """How politely each host is treated, by all workers together."""
+
+    concurrency: int = key(8, "connections to one host at the same time", least=1)
+    rate_per_s: float = key(0.0, "requests per second to one host; 0 = no limit outside profiles", least=0)
+    breaker_failures: int = key(20, "failures in a row before a host rests (truncation does not count)", least=1)
+    breaker_cooldown_s: float = key(30.0, "how long it rests then", least=0)
+    profiles: bool = key(True, "use the shipped profiles of well-known hosts")
+    named: Mapping[str, HostSettings] = key({}, 'tables of single hosts: `[hosts."example.org"]`')
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeSettings:
+    """When a part is continued."""
+
+    prefix_check_bytes: int = key(
+        65_536, "overlap that is fetched again and compared where no validator helps", least=0
+    )
+    allow_without_validators: bool = key(False, "continue after an overlap check where the server names no version")
+
+
+@dataclass(frozen=True, slots=True)
+class IoSettings:
+    """How parts are written. fsync is not a setting."""
+
+    preallocate: bool = key(True, "reserve the blocks of a large part before its bytes come")
+    preallocate_min_size_bytes: int = key(8 * MIB, "from which size", least=0)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSettings:
+    """How blobs are spread over directories."""
+
+    width: int = key(2, "hexadecimal digits in the directory's name", least=1, most=4)
+
+
+@dataclass(frozen=True, slots=True)
+class DedupeSettings:
+    """When bytes that are held are not fetched again."""
+
+    hardlink: bool = key(True, "share equal bytes inside a tenant by hard link; otherwise by copy")
+    revalidate: str = key(
+        "always", "ask the server before another job's bytes are used: `always`, `never`, or an age in seconds"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class VerifySettings:
+    """What is checked before bytes are published."""
+
+    sniff: bool = key(True, "look at the first bytes: an HTML page instead of a file is a failure")
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileSettings:
+    """When rows, files, parts and intents are compared."""
+
+    interval_s: float = key(3600.0, "how often a worker compares them", least=1)
+    stale_part_s: float = key(3600.0, "age from which a part of a job that is over or gone is removed", least=0)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaSettings:
+    """How much room may be used."""
+
+    free_bytes_min: int = key(8 * MIB, "room on the store's disk that is never used", least=0)
+    margin_factor: float = key(1.0, "how much more than the declared size is reserved", least=1)
+    tenant_bytes: int = key(0, "budget of one tenant; 0 = no limit", least=0)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """How long a worker may be silent."""
+
+    ttl_s: float = key(120.0, "how long a lease lasts", least=0.1)
+    renew_s: float = key(40.0, "how often it is renewed", least=0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class QbittorrentSettings:
+    """The torrent client."""
+
+    url: str = key("http://127.0.0.1:8080", "address of its Web API")
+    username: str | None = key(None, "its user")
+    password: Secret | None = key(None, "its password")
+    api_key: Secret | None = key(None, "its API key, instead of user and password")
+    category: str = key("longshore", "category that our torrents get")
+    poll_s: float = key(15.0, "how often its state is read", least=0.01)
+    batch: int = key(100, "jobs in one cycle", least=1)
+    not_found_grace_s: float = key(60.0, "how long a torrent may be missing while the client answers", least=0)
+    enqueue_attempts: int = key(5, "attempts to hand a torrent over", least=1)
+    path_map: Mapping[str, str] = key({}, "directories of the client and where they are seen here")
+    error_grace_s: float = key(300.0, "how long the client may report an error before it counts", least=0)
+    stall_s: float = key(0.0, "how long a torrent may make no progress; 0 = for ever", least=0)
+    metadata_s: float = key(0.0, "how long a magnet may wait for its metadata; 0 = for ever", least=0)
+    hardlink: bool = key(True, "take finished files by hard link where that is possible")
+    max_torrent_bytes: int = key(10 * MIB, "largest .torrent file that is read", least=1024)
+    visible_path_s: float = key(600.0, "how long a finished file may stay invisible here", least=0)
+
+
+@dataclass(frozen=True, slots=True)
+class S3Settings:
+    """The object store; what is not set here comes from the usual AWS_* variables."""
+
+    endpoint: str | None = key(None, "address of a store that is not Amazon's (AWS_ENDPOINT_URL)")
+    region: str | None = key(None, "region (AWS_REGION, AWS_DEFAULT_REGION)")
+    access_key_id: str | None = key(None, "key id (AWS_ACCESS_KEY_ID)")
+    secret_access_key: Secret | None = key(None, "secret (AWS_SECRET_ACCESS_KEY)")
+    session_token: Secret | None = key(None, "session token (AWS_SESSION_TOKEN)")
+    part_bytes: int = key(16 * MIB, "size of one piece of a multipart upload", least=5 * MIB)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """The service."""
+
+    host: str = key("127.0.0.1", "address it listens on")
+    port: int = key(8642, "port it listens on", least=0, most=65_535)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One depot's configuration, whole. `origins` tells of each value that is no default where it came from."""
+
+    depot: str = key("", "directory of the depot")
+    ledger: str = key("", "ledger: a path or postgresql://…; empty means `ledger.db` in the depot")
+    store: str = key("", "store: a path, s3://… or postgresql://…; empty means `store` in the depot")
+    tenant: str = key("default", "tenant of the command line")
+    project: str = key("default", "project of the command line")
+    offline: bool = key(False, "never open a connection; what is not held fails with `offline`")
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    transfer: TransferSettings = field(default_factory=TransferSettings)
+    retry: RetrySettings = field(default_factory=RetrySettings)
+    hosts: HostsSettings = field(default_factory=HostsSettings)
+    resume: ResumeSettings = field(default_factory=ResumeSettings)
+    io: IoSettings = field(default_factory=IoSettings)
+    shard: ShardSettings = field(default_factory=ShardSettings)
+    dedupe: DedupeSettings = field(default_factory=DedupeSettings)
+    verify: VerifySettings = field(default_factory=VerifySettings)
+    reconcile: ReconcileSettings = field(default_factory=ReconcileSettings)
+    quota: QuotaSettings = field(default_factory=QuotaSettings)
+    lease: LeaseSettings = field(default_factory=LeaseSettings)
+    qbittorrent: QbittorrentSettings = field(default_factory=QbittorrentSettings)
+    s3: S3Settings = field(default_factory=S3Settings)
+    serve: ServeSettings = field(default_factory=ServeSettings)
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False)
