@@ -1,0 +1,87 @@
+"""The manifest as JSON lines, CSV or Parquet, a row at a time."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from itertools import islice
+from typing import IO, Any
+
+from longshore.exports.rows import COLUMNS, Rows, as_dict, flat
+
+_BATCH = 5_000
+
+
+def write_jsonl(rows: Rows, out: IO[bytes]) -> int:
+    """One JSON object per line."""
+    count = 0
+    for count, row in enumerate(rows, 1):  # noqa: B007 - the count is the result
+        out.write(json.dumps(as_dict(row), ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+    return count
+
+
+def write_csv(rows: Rows, out: IO[bytes]) -> int:
+    """With a header; a cell that a spreadsheet would run as a formula is quoted with an apostrophe."""
+    text = io.TextIOWrapper(out, encoding="utf-8", newline="", write_through=True)
+    writer = csv.DictWriter(text, COLUMNS)
+    writer.writeheader()
+    count = 0
+    for count, row in enumerate(rows, 1):  # noqa: B007
+        writer.writerow({name: _harmless(value) for name, value in flat(row).items()})
+    text.flush()
+    text.detach()
+    return count
+
+
+def _harmless(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" and value[:1] else value
+
+
+def write_parquet(rows: Rows, out: IO[bytes]) -> int:
+    """In row groups, so that memory stays flat."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {"size_bytes": pa.int64(), "attempts": pa.int64()}
+    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in COLUMNS])
+    count = 0
+    with pq.ParquetWriter(out, schema, compression="zstd") as writer:
+        while batch := [flat(row) for row in islice(rows, _BATCH)]:
+            writer.write_table(pa.Table.from_pylist(batch, schema=schema))
+            count += len(batch)
+    return count
+
+
+WRITERS: dict[str, Callable[[Rows, IO[bytes]], int]] = {
+    "jsonl": write_jsonl,
+    "csv": write_csv,
+    "parquet": write_parquet,
+}
+
+
+def write_sums(rows: Rows, out: IO[bytes], name_of: Callable[[Any], str]) -> int:
+    """`SHA256SUMS` as coreutils writes and checks it; names with a newline or backslash are escaped its way."""
+    count = 0
+    for row in rows:
+        if row.sha256 is None:
+            continue
+        name = name_of(row)
+        escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+        mark = "\\" if escaped != name else ""
+        out.write(f"{mark}{row.sha256}  {escaped}\n".encode())
+        count += 1
+    return count
+
+
+def write_failures(rows: Rows, out: IO[bytes]) -> int:
+    """What failed, as a list that `longshore add` takes back; the reason stands beside it."""
+    count = 0
+    for row in rows:
+        if row.url is None:
+            continue
+        line = {"url": row.url, "work_id": row.work_id, "artifact_id": row.source_ref, "reason": row.reason}
+        out.write(json.dumps({k: v for k, v in line.items() if v is not None}, ensure_ascii=False).encode() + b"\n")
+        count += 1
+    return count

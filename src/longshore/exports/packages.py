@@ -1,0 +1,121 @@
+"""Bags (RFC 8493), crates (RO-Crate 1.1) and link trees: directories that other tools understand."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from longshore.errors import BadInput
+from longshore.exports.names import Namer
+from longshore.exports.rows import ManifestRow, Rows, instant
+
+Place = Callable[[ManifestRow, Path], None]  # put a row's bytes at a path that does not exist yet
+
+
+def _fresh(target: Path) -> Path:
+    if target.exists() and any(target.iterdir()):
+        raise BadInput(f"{target} is not empty", hint="name a new directory")
+    target.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+def link_tree(rows: Rows, target: Path, place: Place, template: str = "{name}") -> int:
+    """Put every held file under a name made from the template."""
+    namer, done = Namer(template), set()
+    target.mkdir(parents=True, exist_ok=True)
+    for row in rows:
+        if row.sha256 is None or (path := namer(row)) in done:
+            continue
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        if not (target / path).exists():
+            place(row, target / path)
+        done.add(path)
+    return len(done)
+
+
+def _percent(path: str) -> str:
+    """Encode what RFC 8493 wants encoded in a manifest's paths."""
+    return path.replace("%", "%25").replace("\n", "%0A").replace("\r", "%0D")
+
+
+def write_bag(rows: Rows, target: Path, place: Place | None, *, made_at: int) -> int:
+    """Write a bag; without `place` it has a fetch.txt instead of the bytes."""
+    _fresh(target)
+    (target / "data").mkdir()
+    namer, total, paths = Namer(), 0, set()
+    with (
+        open(target / "manifest-sha256.txt", "w", encoding="utf-8") as sums,
+        open(target / "fetch.txt", "w", encoding="utf-8") as fetch,
+    ):
+        for row in rows:
+            if row.sha256 is None or (path := f"data/{namer(row)}") in paths:
+                continue
+            if place is not None:
+                place(row, target / path)
+            elif row.url is not None:
+                size = "-" if row.size_bytes is None else row.size_bytes
+                fetch.write(f"{quote(row.url, safe=':/?#[]@!$&()*+,;=%~')} {size} {_percent(path)}\n")
+            else:
+                continue
+            sums.write(f"{row.sha256}  {_percent(path)}\n")
+            paths.add(path)
+            total += row.size_bytes or 0
+    if place is not None:
+        (target / "fetch.txt").unlink()
+    (target / "bagit.txt").write_text("BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n", encoding="utf-8")
+    info = f"Bag-Software-Agent: longshore\nBagging-Date: {str(instant(made_at))[:10]}\nPayload-Oxum: {total}.{len(paths)}\n"
+    (target / "bag-info.txt").write_text(info, encoding="utf-8")
+    tags = sorted(name for name in os.listdir(target) if name.endswith(".txt"))
+    lines = [f"{hashlib.sha256((target / name).read_bytes()).hexdigest()}  {name}\n" for name in tags]
+    (target / "tagmanifest-sha256.txt").write_text("".join(lines), encoding="utf-8")
+    return len(paths)
+
+
+def write_crate(rows: Rows, target: Path, place: Place, *, made_at: int, name: str) -> int:
+    """Write an RO-Crate: the files and one JSON-LD description, itself written as it goes."""
+    _fresh(target)
+    namer, paths = Namer(), set()
+    with open(target / "ro-crate-metadata.json", "w", encoding="utf-8") as out:
+        out.write('{"@context":"https://w3id.org/ro/crate/1.1/context","@graph":[\n')
+        about = {
+            "@id": "ro-crate-metadata.json",
+            "@type": "CreativeWork",
+            "about": {"@id": "./"},
+            "conformsTo": {"@id": "https://w3id.org/ro/crate/1.1"},
+        }
+        out.write(json.dumps(about) + ",\n")
+        for row in rows:
+            if row.sha256 is None or (path := namer(row)) in paths:
+                continue
+            place(row, target / path)
+            out.write(json.dumps(_entity(row, path), ensure_ascii=False) + ",\n")
+            paths.add(path)
+        root = {
+            "@id": "./",
+            "@type": "Dataset",
+            "name": name,
+            "datePublished": instant(made_at),
+            "hasPart": [{"@id": quote(path)} for path in sorted(paths)],
+        }
+        out.write(json.dumps(root, ensure_ascii=False) + "\n]}\n")
+    return len(paths)
+
+
+def _entity(row: ManifestRow, path: str) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "@id": quote(path),
+        "@type": "File",
+        "name": path,
+        "contentSize": str(row.size_bytes),
+        "encodingFormat": row.content_type,
+        "sha256": row.sha256,
+        "identifier": row.work_id,
+        "url": row.url,
+        "dateModified": instant(row.completed_at),
+    }
+    return {key: value for key, value in body.items() if value is not None}

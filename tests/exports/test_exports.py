@@ -1,0 +1,180 @@
+"""Exports: what is written reads back equal, names cannot leave their directory, nothing needs memory."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import subprocess
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longshore.errors import BadInput
+from longshore.exports import manifest, packages
+from longshore.exports.names import Namer, safe_name
+from longshore.exports.rows import COLUMNS, ManifestRow, as_dict
+
+BODIES = [b"one", b"two", b"three"]
+
+
+def row(number: int, **changes: object) -> ManifestRow:
+    body = BODIES[number % len(BODIES)]
+    base = ManifestRow(
+        job_id=f"job-{number}",
+        job_type="download",
+        status="completed",
+        stage="INDEXED",
+        url=f"https://example.org/papers/{number}.pdf",
+        work_id=f"W{number}",
+        source_ref=None,
+        artifact_id=f"a-{number}",
+        sha256=hashlib.sha256(body).hexdigest(),
+        size_bytes=len(body),
+        content_type="application/pdf",
+        name=None,
+        reason=None,
+        message=None,
+        attempts=1,
+        created_at=1_700_000_000_000_000,
+        completed_at=1_700_000_001_000_000,
+        facts={"resume_decision": "no_part"},
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def rows(count: int = 3) -> Iterator[ManifestRow]:
+    return (row(n) for n in range(count))
+
+
+def place(entry: ManifestRow, path: Path) -> None:
+    path.write_bytes(next(body for body in BODIES if hashlib.sha256(body).hexdigest() == entry.sha256))
+
+
+def test_jsonl_reads_back_equal() -> None:
+    out = io.BytesIO()
+    assert manifest.write_jsonl(rows(), out) == 3
+    assert [json.loads(line) for line in out.getvalue().splitlines()] == [as_dict(entry) for entry in rows()]
+
+
+def test_csv_has_every_column_and_no_formula() -> None:
+    out = io.BytesIO()
+    manifest.write_csv(iter([row(0, name="=cmd()", url="https://example.org/a,b\n")]), out)
+    (read,) = csv.DictReader(io.StringIO(out.getvalue().decode()))
+    assert tuple(read) == COLUMNS
+    assert read["name"] == "'=cmd()"
+    assert json.loads(read["facts"]) == {"resume_decision": "no_part"}
+
+
+def test_parquet_reads_back_equal(tmp_path: Path) -> None:
+    with open(tmp_path / "m.parquet", "wb") as out:
+        assert manifest.write_parquet(rows(12_000), out) == 12_000
+    table = pq.read_table(tmp_path / "m.parquet")
+    assert table.num_rows == 12_000
+    assert table.column("job_id")[11_999].as_py() == "job-11999"
+    assert table.column("size_bytes")[0].as_py() == 3
+
+
+def test_no_column_is_a_pointer() -> None:
+    """Where bytes lie never leaves the service: no export has a field for it."""
+    assert not [name for name in COLUMNS if "pointer" in name or "path" in name]
+
+
+def test_sums_are_what_coreutils_checks(tmp_path: Path) -> None:
+    names = ["plain.pdf", "with\nnewline", "back\\slash"]
+    entries = [row(n) for n in range(3)]
+    for entry, name in zip(entries, names, strict=True):
+        place(entry, tmp_path / name)
+    with open(tmp_path / "SHA256SUMS", "wb") as out:
+        manifest.write_sums(iter(entries), out, lambda entry: names[entries.index(entry)])
+    checked = subprocess.run(
+        ["sha256sum", "-c", "--strict", "SHA256SUMS"], cwd=tmp_path, capture_output=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_failures_are_a_list_that_can_be_added() -> None:
+    out = io.BytesIO()
+    failed = row(1, status="failed", sha256=None, reason="http_404")
+    assert manifest.write_failures(iter([failed, row(2, url=None)]), out) == 1
+    assert json.loads(out.getvalue())["url"] == failed.url
+
+
+def test_a_bag_is_complete_and_its_tags_are_summed(tmp_path: Path) -> None:
+    bag = tmp_path / "bag"
+    assert packages.write_bag(rows(), bag, place, made_at=1_700_000_000_000_000) == 3
+    listed = dict(line.split("  ", 1)[::-1] for line in (bag / "manifest-sha256.txt").read_text().splitlines())
+    held = {f"data/{p.name}": hashlib.sha256(p.read_bytes()).hexdigest() for p in (bag / "data").iterdir()}
+    assert listed == held
+    assert "Payload-Oxum: 11.3" in (bag / "bag-info.txt").read_text()
+    for line in (bag / "tagmanifest-sha256.txt").read_text().splitlines():
+        digest, name = line.split("  ", 1)
+        assert digest == hashlib.sha256((bag / name).read_bytes()).hexdigest()
+    with pytest.raises(BadInput):
+        packages.write_bag(rows(), bag, place, made_at=0)
+
+
+def test_a_bag_to_be_fetched_names_every_url(tmp_path: Path) -> None:
+    packages.write_bag(rows(), tmp_path / "bag", None, made_at=1_700_000_000_000_000)
+    lines = (tmp_path / "bag" / "fetch.txt").read_text().splitlines()
+    assert lines[0] == "https://example.org/papers/0.pdf 3 data/0.pdf"
+    assert not list((tmp_path / "bag" / "data").iterdir())
+
+
+def test_a_crate_describes_each_file(tmp_path: Path) -> None:
+    packages.write_crate(rows(), tmp_path / "crate", place, made_at=1_700_000_000_000_000, name="papers")
+    graph = json.loads((tmp_path / "crate" / "ro-crate-metadata.json").read_text())["@graph"]
+    root = next(item for item in graph if item["@id"] == "./")
+    assert {part["@id"] for part in root["hasPart"]} == {item["@id"] for item in graph if item["@type"] == "File"}
+
+
+def test_a_link_tree_keeps_two_files_of_one_name_apart(tmp_path: Path) -> None:
+    entries = [row(0, name="paper.pdf"), row(1, name="Paper.pdf"), row(0, name="paper.pdf")]
+    assert packages.link_tree(iter(entries), tmp_path / "tree", place) == 2
+    assert len({p.read_bytes() for p in (tmp_path / "tree").iterdir()}) == 2
+
+
+@pytest.mark.parametrize("template", ["/etc/{name}", "../{name}", "a/../{name}", "{path}"])
+def test_a_template_stays_inside(template: str) -> None:
+    with pytest.raises(BadInput):
+        Namer(template)
+
+
+@settings(max_examples=200, derandomize=True, deadline=None)
+@given(st.text(max_size=300))
+def test_a_name_is_one_component(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return
+    name = safe_name(text)
+    assert name not in {"", ".", ".."}
+    assert "/" not in name
+    assert "\0" not in name
+    assert len(name.encode()) <= 200
+
+
+def test_a_long_export_needs_no_memory() -> None:
+    """Rows are written as they come: the peak of 50,000 rows is far below what they weigh together."""
+
+    class Nowhere(io.RawIOBase):
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: object) -> int:
+            return len(data)  # type: ignore[arg-type]
+
+    tracemalloc.start()
+    try:
+        manifest.write_jsonl(rows(50_000), Nowhere())  # type: ignore[arg-type]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2_000_000
