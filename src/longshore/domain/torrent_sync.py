@@ -1,0 +1,182 @@
+"""What one poll of one torrent comes to. Facts in, a verdict out; the clock is an argument."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from longshore.domain.model import SECOND, Micros
+from longshore.domain.torrents import (
+    DOWNLOADING,
+    METADATA,
+    TRYING,
+    Clock,
+    Meaning,
+    QbittorrentSettings,
+    Seen,
+    longest_gap,
+    meaning_of,
+    tick,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What the loop remembers of one torrent from poll to poll."""
+
+    refusals: int = 0  # adds that failed, in a row
+    added_at: Micros | None = None  # our intent to add, committed before the add
+    seen_at: Micros | None = None  # first seen in the client
+    added_again: bool = False  # the one repetition of an add that the client lost
+    foreign: bool = False  # it was in the client before us
+    state: str | None = None  # the client's word
+    substate: str | None = None  # ours for people
+    done_bytes: int = 0
+    size_bytes: int = 0
+    speed_bytes_s: int = 0
+    eta_s: int | None = None
+    save_path: str = ""
+    name: str = ""
+    note: str | None = None  # what a person should know now
+    restarted: bool = False  # the one automatic start after an error
+    missing: Clock | None = None
+    broken: Clock | None = None
+    stalled: Clock | None = None
+    metadata: Clock | None = None
+
+
+class Act(StrEnum):
+    """What is to be done after a poll."""
+
+    KEEP = "keep"
+    ADD = "add"
+    IMPORT = "import"
+    RESTART = "restart"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The patience of one cycle."""
+
+    grace: Micros
+    error_grace: Micros
+    stall: Micros
+    metadata: Micros
+    poll: Micros
+    longest: Micros
+
+    @classmethod
+    def of(cls, settings: QbittorrentSettings, active: int) -> Rules:
+        """Derive the rules of a cycle from the settings and the number of jobs that share the rotation."""
+        return cls(
+            grace=int(settings.not_found_grace_s * SECOND),
+            error_grace=int(settings.error_grace_s * SECOND),
+            stall=int(settings.stall_s * SECOND),
+            metadata=int(settings.metadata_s * SECOND),
+            poll=int(settings.poll_s * SECOND),
+            longest=longest_gap(settings, active),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The new memory, the new stage, and what to do."""
+
+    watch: Watch
+    stage: str
+    act: Act = Act.KEEP
+    reason: str | None = None
+    message: str | None = None
+
+
+def judge(stage: str, watch: Watch, seen: Seen | None, now: Micros, rules: Rules, *, held: bool = False) -> Verdict:
+    """Decide what one successful poll means. `held`: the client was away since the poll before."""
+    if seen is None:
+        return _missing(stage, watch, now, rules, held=held)
+    return _present(stage, watch, seen, now, rules, held=held)
+
+
+def _missing(stage: str, watch: Watch, now: Micros, rules: Rules, *, held: bool) -> Verdict:
+    if watch.added_at is None:
+        return Verdict(watch, stage, Act.ADD)
+    clock = tick(watch.missing, now, held=held, poll=rules.poll, longest=rules.longest)
+    # Never seen after our add, twice in a row: the client lost it. Seen and gone: somebody removed it, and that stands.
+    if watch.seen_at is None and not watch.added_again and watch.missing is not None and not held:
+        return Verdict(replace(watch, added_again=True, missing=None), stage, Act.ADD)
+    gone = replace(watch, missing=clock, substate="not in the client", speed_bytes_s=0, eta_s=None)
+    if clock.ran < rules.grace or watch.missing is None:
+        return Verdict(gone, stage)
+    what = "was removed from the client" if watch.seen_at is not None else "never appeared in the client"
+    return Verdict(gone, stage, Act.FAIL, "missing_external_job", f"the torrent {what}")
+
+
+def _present(stage: str, watch: Watch, seen: Seen, now: Micros, rules: Rules, *, held: bool) -> Verdict:
+    meaning, substate = meaning_of(seen.state)
+    moved = seen.done_bytes > watch.done_bytes or watch.seen_at is None
+    known = replace(
+        watch,
+        seen_at=watch.seen_at if watch.seen_at is not None else now,
+        refusals=0,
+        missing=None,
+        state=seen.state,
+        substate=substate,
+        done_bytes=seen.done_bytes,
+        size_bytes=max(seen.size_bytes, 0),
+        speed_bytes_s=seen.speed_bytes_s,
+        eta_s=seen.eta_s,
+        save_path=seen.save_path or watch.save_path,
+        name=seen.name or watch.name,
+        broken=_run(watch.broken, meaning is Meaning.BROKEN, now, rules, held=held),
+        stalled=_run(watch.stalled, seen.state in TRYING and not moved, now, rules, held=held),
+        metadata=_run(watch.metadata, seen.state in METADATA, now, rules, held=held),
+        restarted=watch.restarted and meaning is Meaning.BROKEN,
+        note=watch.note if meaning in (Meaning.BROKEN, Meaning.FINISHED) else None,
+    )
+    if meaning is Meaning.BROKEN:
+        return _broken(stage, known, rules)
+    if meaning is Meaning.FINISHED:
+        # Whatever the client's word, the bytes must agree before anything is imported.
+        return Verdict(known, stage if seen.complete else DOWNLOADING, Act.IMPORT if seen.complete else Act.KEEP)
+    return _patience(DOWNLOADING if meaning is Meaning.WORKING else stage, known, rules)
+
+
+def _run(clock: Clock | None, running: bool, now: Micros, rules: Rules, *, held: bool) -> Clock | None:
+    return tick(clock, now, held=held, poll=rules.poll, longest=rules.longest) if running else None
+
+
+def _broken(stage: str, watch: Watch, rules: Rules) -> Verdict:
+    """Give the client time: full disks and sleeping network drives come back. One start of ours, no recheck ever."""
+    assert watch.broken is not None
+    if watch.broken.ran >= rules.error_grace:
+        why = watch.note or f"the client reports {watch.substate}"
+        return Verdict(watch, stage, Act.FAIL, "external_error", why)
+    if watch.state == "error" and not watch.restarted and watch.broken.ran * 2 >= rules.error_grace:
+        return Verdict(replace(watch, restarted=True), stage, Act.RESTART)
+    return Verdict(watch, stage)
+
+
+def _patience(stage: str, watch: Watch, rules: Rules) -> Verdict:
+    for clock, limit, what in (
+        (watch.metadata, rules.metadata, "no metadata came"),
+        (watch.stalled, rules.stall, "no bytes came"),
+    ):
+        if clock is not None and 0 < limit <= clock.ran:
+            return Verdict(watch, stage, Act.FAIL, "external_stalled", f"{what} for {clock.ran // SECOND} s")
+    return Verdict(watch, stage)
+
+
+def refused(stage: str, watch: Watch, reason: str, message: str, *, attempts: int, final: bool) -> Verdict:
+    """Count an add that failed; the last one, or one that can only fail again, ends the job."""
+    counted = replace(watch, refusals=watch.refusals + 1, added_at=None, note=message)
+    if final or counted.refusals >= attempts:
+        return Verdict(counted, stage, Act.FAIL, reason, message)
+    return Verdict(counted, stage)
+
+
+def progress_of(watch: Watch) -> int | None:
+    """Give the percentage that is done, rounded down: 100 means all of it."""
+    return min(100, watch.done_bytes * 100 // watch.size_bytes) if watch.size_bytes > 0 else None
+
+
+__all__ = ["Act", "Rules", "Verdict", "Watch", "judge", "progress_of", "refused"]

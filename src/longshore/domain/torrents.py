@@ -1,0 +1,228 @@
+"""A torrent client's words and what they mean for a job: all of it, as data.
+
+The client's own machine has twenty states and two spellings of some; ours has five. Only `MEANINGS` connects them.
+Whatever takes time is measured by a `Clock` that runs only while the client answers.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from longshore.domain.keys import check_text
+from longshore.domain.model import SECOND, Micros, Scope
+from longshore.errors import BadInput
+
+OURS_TAG: Final = "longshore"  # on every torrent that we added; never on one that we found
+JOB_TAG: Final = "job:"
+QUEUED: Final = "queued"
+DOWNLOADING: Final = "downloading"
+
+
+class Meaning(StrEnum):
+    """What a state of the client means for the job."""
+
+    WAITING = "waiting"  # known to the client, not begun: the job stays queued
+    WORKING = "working"  # the job is downloading
+    FINISHED = "finished"  # every wanted byte is there: import it
+    BROKEN = "broken"  # the client gave up for now: a grace begins
+    UNKNOWN = "unknown"  # a word we do not know: nothing changes
+
+
+# state -> (meaning, substate shown to people). Both spellings: paused* up to 4.6, stopped* from 5.0.
+MEANINGS: Final[dict[str, tuple[Meaning, str]]] = {
+    "checkingResumeData": (Meaning.WAITING, "checking"),
+    "queuedDL": (Meaning.WAITING, "queued in the client"),
+    "metaDL": (Meaning.WAITING, "metadata"),
+    "forcedMetaDL": (Meaning.WAITING, "metadata"),
+    "allocating": (Meaning.WORKING, "allocating"),
+    "downloading": (Meaning.WORKING, "downloading"),
+    "forcedDL": (Meaning.WORKING, "downloading"),
+    "stalledDL": (Meaning.WORKING, "stalled"),
+    "pausedDL": (Meaning.WORKING, "paused"),
+    "stoppedDL": (Meaning.WORKING, "paused"),
+    "checkingDL": (Meaning.WORKING, "checking"),
+    "checkingUP": (Meaning.WORKING, "checking"),  # the check may fail: not finished
+    "moving": (Meaning.WORKING, "moving"),  # progress is 1 already and the files are not in place
+    "uploading": (Meaning.FINISHED, "seeding"),
+    "forcedUP": (Meaning.FINISHED, "seeding"),
+    "stalledUP": (Meaning.FINISHED, "seeding"),
+    "queuedUP": (Meaning.FINISHED, "seeding"),
+    "pausedUP": (Meaning.FINISHED, "finished"),
+    "stoppedUP": (Meaning.FINISHED, "finished"),
+    "error": (Meaning.BROKEN, "error"),
+    "missingFiles": (Meaning.BROKEN, "missing files"),
+    "unknown": (Meaning.UNKNOWN, "unknown"),
+}
+METADATA: Final = frozenset({"metaDL", "forcedMetaDL"})
+TRYING: Final = frozenset({"stalledDL", "downloading", "forcedDL"})  # states in which bytes ought to come
+
+
+def meaning_of(state: str) -> tuple[Meaning, str]:
+    """Look a state of the client up; a new word changes nothing."""
+    return MEANINGS.get(state, (Meaning.UNKNOWN, "unknown"))
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A torrent's info hashes, lower-case hexadecimal."""
+
+    v1: str | None = None
+    v2: str | None = None
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Every id that the client may use for it: a hybrid's changes when its metadata arrives."""
+        return tuple(x for x in ((self.v2 or "")[:40], self.v1) if x)
+
+    def overlaps(self, other: Identity) -> bool:
+        """Tell whether both can be the same torrent."""
+        return bool(set(self.ids) & set(other.ids))
+
+
+@dataclass(frozen=True, slots=True)
+class QbittorrentSettings:
+    """Where the client is and how patient we are with it."""
+
+    url: str = "http://127.0.0.1:8080"
+    username: str = ""
+    password: str = field(default="", repr=False)
+    api_key: str = field(default="", repr=False)
+    category: str = "longshore-{media_type}"
+    save_path: str = ""  # on the client's machine; empty: the client's default
+    poll_s: float = 15
+    batch: int = 100
+    not_found_grace_s: float = 60
+    error_grace_s: float = 300
+    stall_s: float = 0  # 0: never
+    metadata_s: float = 0
+    enqueue_attempts: int = 5
+    path_map: tuple[tuple[str, str], ...] = ()  # (the client's prefix, ours)
+    hardlink: bool = True
+    max_torrent_bytes: int = 10 << 20
+    timeout_s: float = 20
+
+    def category_of(self, media_type: str) -> str:
+        """Name the client's category for a media type."""
+        return self.category.replace("{media_type}", re.sub(r"[^\w.-]+", "_", media_type))
+
+
+@dataclass(frozen=True, slots=True)
+class TorrentRequest:
+    """One start as it is handed in, checked."""
+
+    scope: Scope
+    user_id: str
+    book_id: str
+    media_type: str
+    source: str  # a magnet link, a URL of a .torrent, or the name of the file that was read
+    identity: Identity = Identity()
+    metainfo: bytes | None = None
+    request_id: str | None = None
+
+
+def torrent_request(
+    scope: Scope,
+    *,
+    user_id: str,
+    book_id: str,
+    media_type: str,
+    source: str,
+    identity: Identity = Identity(),
+    metainfo: bytes | None = None,
+    request_id: str | None = None,
+) -> TorrentRequest:
+    """Check a start before anything is written."""
+    for name, value in (("user", user_id), ("book", book_id), ("media type", media_type)):
+        check_text(name, value, limit=1024)
+    check_text("source", source)
+    return TorrentRequest(scope, user_id, book_id, media_type, source, identity, metainfo, request_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A torrent as the client shows it."""
+
+    id: str
+    identity: Identity
+    name: str
+    state: str
+    progress: float
+    size_bytes: int  # of the wanted files
+    done_bytes: int
+    speed_bytes_s: int
+    save_path: str
+    content_path: str
+    category: str
+    tags: frozenset[str]
+    eta_s: int | None = None
+
+    @property
+    def ours(self) -> bool:
+        """Tell whether we added it."""
+        return OURS_TAG in self.tags
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether the client says so in every way it has: state, progress and size."""
+        return meaning_of(self.state)[0] is Meaning.FINISHED and self.progress >= 1 and self.size_bytes > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Time that counts only between two answers of the client."""
+
+    since: Micros
+    last: Micros
+    ran: Micros = 0
+
+
+def tick(clock: Clock | None, now: Micros, *, held: bool, poll: Micros, longest: Micros) -> Clock:
+    """Let a clock run to now: not at all over an outage, one poll's worth over a stopped loop."""
+    if clock is None:
+        return Clock(now, now)
+    gap = max(0, now - clock.last)
+    counted = 0 if held else gap if gap <= longest else min(gap, poll)
+    return Clock(clock.since, now, clock.ran + counted)
+
+
+def longest_gap(settings: QbittorrentSettings, active: int) -> Micros:
+    """Say how far apart two polls of one job may lie while the loop runs: a few cycles more than a full rotation."""
+    rotation = -(-active // settings.batch) if active else 1
+    return int((rotation + 4) * settings.poll_s * SECOND)
+
+
+def map_path(path: str, mappings: tuple[tuple[str, str], ...]) -> tuple[str, str]:
+    """Translate a path of the client's machine: (our root, what lies below it). The longest prefix wins.
+
+    Without a mapping the path is ours as it stands.
+    """
+    plain = path.replace("\\", "/") if re.match(r"[A-Za-z]:[\\/]", path) else path
+    best: tuple[str, str] | None = None
+    for remote, local in mappings:
+        prefix = (remote.replace("\\", "/") if re.match(r"[A-Za-z]:[\\/]", remote) else remote).rstrip("/")
+        if (plain == prefix or plain.startswith(prefix + "/")) and (best is None or len(prefix) > len(best[0])):
+            best = (prefix, local)
+    if best is None:
+        return plain, ""
+    return best[1], plain[len(best[0]) :].strip("/")
+
+
+def check_relative(name: str) -> tuple[str, ...]:
+    """Split a file's name inside a torrent into its parts; refuse what could lead elsewhere."""
+    parts = tuple(name.replace("\\", "/").split("/")) if "\\" in name and "/" not in name else tuple(name.split("/"))
+    if not name or any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise BadInput(f"a file of the torrent has a name that leads elsewhere: {name[:200]!r}")
+    return parts
+
+
+def book_state(available: int) -> str:
+    """Say where a book with so many available assets stands."""
+    return "Library" if available else "Archive"
+
+
+def job_tag(job_id: str) -> str:
+    """Name the tag by which the client remembers a job."""
+    return JOB_TAG + job_id
