@@ -1,0 +1,112 @@
+"""Bytes to lines, with numbers and a limit: a list may be a pipe, a gzip file, or have no line end at all."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, Final
+
+from longshore.errors import BadInput
+
+MAX_LINE: Final = 16 << 20
+BLOCK: Final = 256 << 10
+HEAD: Final = 64 << 10
+_GZIP: Final = b"\x1f\x8b"
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """A line that could not become a job: its number and why. The others go on."""
+
+    line: int
+    message: str
+
+
+class Blocks:
+    """A stream's bytes in blocks, unpacked if it is gzip, with its head for whoever must recognise it."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.stream = stream
+        self._raw = _raw_blocks(stream)
+        first = next(self._raw, b"")
+        if first.startswith(_GZIP):
+            self._raw = _unpacked(first, self._raw)
+            first = next(self._raw, b"")
+        self.head = self._grow_head(first).removeprefix(_BOM)
+
+    def _grow_head(self, head: bytes) -> bytes:
+        """Read on until the first line that says something is whole."""
+        while len(head) < HEAD and not _has_a_line(head):
+            more = next(self._raw, b"")
+            if not more:
+                break
+            head += more
+        return head
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self.head
+        yield from self._raw
+
+
+def _has_a_line(head: bytes) -> bool:
+    *whole, _ = head.split(b"\n")
+    return any((line := one.strip()) and not line.startswith(b"#") for one in whole)
+
+
+def _raw_blocks(stream: BinaryIO) -> Iterator[bytes]:
+    # read1 gives what a pipe has now: work begins before the writer ends.
+    read = getattr(stream, "read1", stream.read)
+    while block := read(BLOCK):
+        yield block
+
+
+def _unpacked(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    machine = zlib.decompressobj(wbits=31)
+    block = first
+    while block:
+        try:
+            piece = machine.decompress(block, BLOCK)
+        except zlib.error as error:
+            raise BadInput(f"the gzip file is damaged: {error}") from None
+        if piece:
+            yield piece
+        block = machine.unconsumed_tail
+        if machine.eof:
+            block, machine = machine.unused_data.lstrip(b"\0"), zlib.decompressobj(wbits=31)
+            block = block or next(rest, b"")
+        elif not block:
+            block = next(rest, b"")
+            if not block:
+                raise BadInput("the gzip file is cut off")
+
+
+def split_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | BadLine]]:
+    """Cut blocks into numbered lines without their ends; a line beyond the limit is bad and skipped."""
+    number, rest, skipping = 1, b"", False
+    for block in blocks:
+        lines = (rest + block).split(b"\n")
+        rest = lines.pop()
+        for line in lines:
+            if not skipping:
+                yield number, line.removesuffix(b"\r")
+            number, skipping = number + 1, False
+        if len(rest) > MAX_LINE:
+            if not skipping:
+                yield number, BadLine(number, f"longer than {MAX_LINE >> 20} MiB")
+            rest, skipping = b"", True
+    if rest and not skipping:
+        yield number, rest.removesuffix(b"\r")
+
+
+def text_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, str | BadLine]]:
+    """Decode lines; what is not UTF-8 is bad."""
+    for number, line in split_lines(blocks):
+        if isinstance(line, BadLine):
+            yield number, line
+            continue
+        try:
+            yield number, line.decode()
+        except UnicodeDecodeError as error:
+            yield number, BadLine(number, f"not UTF-8 at byte {error.start + 1}")

@@ -1,0 +1,114 @@
+"""Which format is this? Told by what is inside, never by the file's name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import BinaryIO, Final
+
+from longshore.domain.model import JobRequest
+from longshore.errors import BadInput
+from longshore.lists.lines import BadLine, Blocks
+
+FORMATS: Final = {
+    "urls": "one URL per line",
+    "aria2": "aria2 input file: mirrors by TAB, indented options",
+    "jsonl": "one JSON object per line, with url",
+    "csv": "CSV with a header, one column url",
+    "metalink": "Metalink 4",
+    "openalex": "works of OpenAlex, JSON lines",
+    "unpaywall": "records of Unpaywall, JSON lines",
+    "arxiv": "arXiv ids, one per line",
+    "fetch": "BagIt fetch.txt",
+    "sums": "SHA256SUMS and the like, with --base-url",
+    "parquet": "Parquet with a column url",
+}
+_HEADING: Final = re.compile(r'(?:^|[,;\t])\s*"?url"?\s*(?:$|[,;\t])', re.IGNORECASE)
+
+
+def read_list(
+    stream: BinaryIO,
+    format: str | None = None,  # noqa: A002 (what everybody calls it)
+    *,
+    base_url: str | None = None,
+    sums: Mapping[str, str] | None = None,
+) -> Iterator[JobRequest | BadLine]:
+    """Stream the jobs of a list. A line that is no good comes as `BadLine`; a file that is no list raises `BadInput`."""
+    if format is not None and format not in FORMATS:
+        raise BadInput(f"there is no list format {format!r}: {', '.join(FORMATS)}")
+    blocks = Blocks(stream)
+    return _reader(format or recognise(blocks.head), blocks, base_url, sums)
+
+
+def _reader(
+    kind: str, blocks: Blocks, base_url: str | None, sums: Mapping[str, str] | None
+) -> Iterator[JobRequest | BadLine]:
+    from longshore.lists import manifests, metalink, records, urls, works
+
+    rest = iter(blocks)
+    match kind:
+        case "jsonl":
+            return records.read_jsonl(rest)
+        case "openalex":
+            return records.read_jsonl(rest, works.openalex_work)
+        case "unpaywall":
+            return records.read_jsonl(rest, works.unpaywall_work)
+        case "csv":
+            return records.read_csv(rest)
+        case "parquet":
+            return records.read_parquet(blocks.stream)
+        case "metalink":
+            return metalink.read_metalink(rest)
+        case "arxiv":
+            return works.read_arxiv(rest)
+        case "fetch":
+            return manifests.read_fetch(rest, sums)
+        case "sums":
+            return manifests.read_sums(rest, base_url)
+        case _:
+            return urls.read_urls(rest)
+
+
+def recognise(head: bytes) -> str:
+    """Name the format of a list by its beginning; raise `BadInput` for what is clearly no list."""
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    if b"\0" in head[:4096]:
+        raise BadInput("this is a binary file, not a list")
+    start = head.lstrip()
+    if start.startswith(b"{"):
+        return "jsonl"
+    if start.startswith(b"["):
+        raise BadInput("this is one JSON array; a list has one JSON object per line", hint="jq -c '.[]' FILE")
+    if start.startswith(b"<"):
+        return _recognise_markup(start)
+    return _recognise_line(_first_line(head))
+
+
+def _recognise_markup(start: bytes) -> str:
+    if re.match(rb"<(!doctype\s+html|html)", start, re.IGNORECASE):
+        raise BadInput("this is an HTML page, not a list")
+    return "metalink"
+
+
+def _first_line(head: bytes) -> str:
+    for line in head.decode(errors="replace").splitlines():
+        if line.strip() and not line.startswith("#"):
+            return line.rstrip()
+    return ""
+
+
+def _recognise_line(line: str) -> str:
+    from longshore.lists.manifests import BSD_LINE, FETCH_LINE, SUM_LINE
+    from longshore.lists.works import ARXIV_ID
+
+    if "://" not in line and _HEADING.search(line):
+        return "csv"
+    if SUM_LINE.match(line) or BSD_LINE.match(line):
+        return "sums"
+    if ARXIV_ID.match(line.strip()):
+        return "arxiv"
+    fetch = FETCH_LINE.match(line)
+    if fetch and "://" in fetch[1]:
+        return "fetch"
+    return "urls"

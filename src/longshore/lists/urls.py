@@ -1,0 +1,94 @@
+"""URL lines and aria2 input files: one reader, because each URL list is an aria2 file without options.
+
+https://a.example/x<TAB>https://mirror.example/x
+  out=x.pdf
+  checksum=sha-256=…
+  header=Referer: https://a.example/
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from longshore.domain.model import JobRequest
+from longshore.domain.requests import download_request
+from longshore.errors import BadInput, NotAUrl
+from longshore.lists.lines import BadLine, text_lines
+
+_OPTION: Final = re.compile(r"\s+([a-z][a-z0-9-]*)=(.*)\Z")
+_HEADERS: Final = {"referer": "Referer", "user-agent": "User-Agent"}
+
+
+def read_urls(blocks: Iterator[bytes]) -> Iterator[JobRequest | BadLine]:
+    """Read one job per line; indented `name=value` lines belong to the job above."""
+    item: _Item | None = None
+    for number, line in text_lines(blocks):
+        if isinstance(line, BadLine):
+            if item is not None:
+                yield item.request()
+            item = None
+            yield line
+            continue
+        if line[:1] in " \t" and (option := _OPTION.match(line)):
+            if item is None:
+                yield BadLine(number, f"option {option[1]!r} without a URL above it")
+            else:
+                item.add(number, option[1], option[2])
+            continue
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        if item is not None:
+            yield item.request()
+        item = _Item(number, line)
+    if item is not None:
+        yield item.request()
+
+
+class _Item:
+    """A URL line with the options that follow it."""
+
+    __slots__ = ("bad", "line", "number", "options")
+
+    def __init__(self, number: int, line: str) -> None:
+        self.number, self.line = number, line
+        self.options: dict[str, Any] | None = None
+        self.bad: BadLine | None = None
+
+    def add(self, number: int, name: str, value: str) -> None:
+        """Take one option; those that say how aria2 should work mean nothing here."""
+        if self.options is None:
+            self.options = {"headers": [], "digests": []}
+        if name == "out":
+            self.options["name"] = value
+        elif name == "checksum":
+            algorithm, equals, digest = value.partition("=")
+            if equals:
+                self.options["digests"].append((algorithm, digest))
+            else:
+                self.bad = BadLine(number, f"checksum takes TYPE=DIGEST, not {value[:80]!r}")
+        elif name == "header":
+            field, colon, content = value.partition(":")
+            if colon:
+                self.options["headers"].append((field.strip(), content.strip()))
+            else:
+                self.bad = BadLine(number, f"header takes Name: value, not {value[:80]!r}")
+        elif name in _HEADERS:
+            self.options["headers"].append((_HEADERS[name], value))
+
+    def request(self) -> JobRequest | BadLine:
+        """Make the job, or say what is wrong with it."""
+        if self.bad is not None:
+            return self.bad
+        url, *mirrors = self.line.split("\t") if "\t" in self.line else (self.line,)
+        try:
+            mirrors = [mirror.strip() for mirror in mirrors if mirror.strip()]
+            return download_request(url.strip(), mirrors=mirrors, **(self.options or {}))
+        except NotAUrl as error:
+            if " " in self.line:
+                return BadLine(self.number, f"{error} (mirrors are separated by TAB)")
+            return BadLine(self.number, str(error))
+        except BadInput as error:
+            return BadLine(self.number, str(error))
