@@ -15,8 +15,10 @@ LongshoreError
 │   ├── SchemaMismatch            exit 12, newer or older than the program
 │   ├── Damaged                   exit 5, refused and never "repaired"
 │   └── Unavailable               may pass by itself: server away, disk full
-├── StoreError
+├── StoreError                    each has a `reason` of domain.reasons
 │   ├── PublishFailed             the part is gone; the bytes must come again
+│   ├── DiskFull                  no room for these bytes now
+│   ├── OverBudget                the tenant's budget does not allow them
 │   └── StoreUnavailable          may pass by itself
 ├── NotPermitted                  exit 6
 └── Reasoned                      one item failed for a reason of domain.reasons
@@ -111,13 +113,29 @@ class Unavailable(LedgerError):
 class StoreError(LongshoreError):
     """The store cannot be used."""
 
+    reason = "disk_error"
+
 
 class PublishFailed(StoreError):
     """The bytes could not be made durable; they must come again."""
 
 
+class DiskFull(StoreError):
+    """There is no room on the store's disk."""
+
+    reason = "disk_full"
+
+
+class OverBudget(StoreError):
+    """The tenant's budget does not allow these bytes."""
+
+    reason = "quota_exceeded"
+
+
 class StoreUnavailable(StoreError):
     """The store does not answer now; it may later."""
+
+    reason = "store_unavailable"
 
 
 class NotPermitted(LongshoreError):

@@ -1,0 +1,139 @@
+"""Making a batch durable: one `syncfs` for many files, an fsync each for a few (ADR 0005).
+
+A barrier is opened *before* the first write of its batch. Linux remembers a failed write-back per file system and
+tells it once to each descriptor that was open at the time: so each batch has a descriptor of its own, opened before it
+wrote, and an error is never eaten by a neighbour. A failed barrier is final; nothing here asks twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from longshore import failpoints
+from longshore.store import disk
+
+FEW = 4
+POOL = 8
+CHUNK = 128  # descriptors held at once on the way of one fsync each
+SLOW_PER_FILE_S = 0.004  # dearer than this per file, syncfs waits for somebody else's data
+REST = 16  # batches that go the other way before syncfs is tried again
+
+
+class Barriers:
+    """Decide how a batch is made durable, and learn from how long it took."""
+
+    def __init__(self, root_fd: int) -> None:
+        self._root_fd = root_fd
+        self._whole_allowed = disk.syncfs_reports(root_fd)
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+        self._resting = 0
+        self.seconds = 0.0  # spent waiting, all batches together
+
+    def _whole(self, count: int) -> bool:
+        if not self._whole_allowed or count <= FEW:
+            return False
+        with self._lock:
+            if self._resting:
+                self._resting -= 1
+                return False
+        return True
+
+    @contextlib.contextmanager
+    def open(self, count: int, name: str) -> Iterator[Barrier]:
+        """Open the barrier of a batch of about `count` files or directories; hit failpoint `name` at the wait."""
+        whole = self._whole(count)
+        barrier = Barrier(self, os.open(".", disk.DIRECTORY, dir_fd=self._root_fd) if whole else None, name)
+        try:
+            yield barrier
+        finally:
+            barrier.close()
+
+    def fsync_all(self, fds: list[int]) -> None:
+        """Fsync each, in a pool when they are many; the first error is raised after all were tried."""
+        if len(fds) <= 2:
+            for fd in fds:
+                os.fsync(fd)
+            return
+        for fd in fds:
+            disk.start_writeback(fd)
+        with self._lock:
+            self._pool = self._pool or ThreadPoolExecutor(POOL, "longshore-fsync")
+        futures = [self._pool.submit(os.fsync, fd) for fd in fds]
+        errors = [future.exception() for future in futures]
+        for error in errors:
+            if error is not None:
+                raise error
+
+    def learned(self, elapsed_s: float, count: int, *, whole: bool) -> None:
+        """Remember what a barrier cost; after a dear syncfs go the other way for a while."""
+        with self._lock:
+            self.seconds += elapsed_s
+            if whole and elapsed_s > SLOW_PER_FILE_S * max(count, 16):
+                self._resting = REST
+
+    def close(self) -> None:
+        """Stop the pool."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+class Barrier:
+    """The one barrier of one batch."""
+
+    def __init__(self, owner: Barriers, whole_fd: int | None, name: str) -> None:
+        self._owner = owner
+        self._whole_fd = whole_fd
+        self._name = name
+        self._mine: list[int] = []  # closed by us
+        self._kept: list[int] = []  # closed by their owner
+        self._count = 0
+        self.elapsed_s = 0.0
+
+    def take(self, fd: int) -> None:
+        """Take over a descriptor: it is durable after `wait`, and closed."""
+        self._count += 1
+        if self._whole_fd is not None:
+            os.close(fd)
+            return
+        self._mine.append(fd)
+        if len(self._mine) >= CHUNK:
+            self._flush()
+
+    def cover(self, fd: int) -> None:
+        """Cover a descriptor that stays open with its owner."""
+        self._count += 1
+        if self._whole_fd is None:
+            self._kept.append(fd)
+
+    def wait(self) -> None:
+        """Return when everything taken and covered is durable, else raise; never to be called again after an error."""
+        failpoints.hit(self._name)
+        started = time.monotonic()
+        if self._whole_fd is not None:
+            disk.syncfs(self._whole_fd)
+        else:
+            self._flush()
+        self.elapsed_s += time.monotonic() - started
+        self._owner.learned(self.elapsed_s, self._count, whole=self._whole_fd is not None)
+
+    def _flush(self) -> None:
+        self._owner.fsync_all(self._mine + self._kept)
+        self._kept.clear()
+        self._close_mine()
+
+    def _close_mine(self) -> None:
+        while self._mine:
+            os.close(self._mine.pop())
+
+    def close(self) -> None:
+        """Let go of every descriptor."""
+        self._close_mine()
+        if self._whole_fd is not None:
+            os.close(self._whole_fd)
+            self._whole_fd = None

@@ -1,0 +1,121 @@
+"""What every store does, and the records it hands over. `open_store` makes one; nobody else needs to know which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from longshore.domain.model import Blob, Scope
+from longshore.errors import StoreError
+from longshore.store.parts import Part, PartFacts
+from longshore.store.pump import Pump
+from longshore.store.room import Reservation, Room
+
+
+@dataclass(slots=True)
+class Staged:
+    """Bytes on their way from a job to their name. The store keeps its own notes in `staged_as`."""
+
+    scope: Scope
+    job_id: str
+    epoch: int
+    sha256: str
+    size_bytes: int
+    content_type: str
+    body: bytes | Part
+    ext: str | None = None  # None: derived from the bytes, so that one hash has one name
+    staged_as: str | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One blob as a walk finds it."""
+
+    scope: Scope
+    sha256: str
+    size_bytes: int
+    pointer: str
+    modified_at: int  # microseconds, by the backend's clock: a hint, never a reason to delete
+
+
+class Problem(StrEnum):
+    """What can be wrong with a blob."""
+
+    MISSING = "missing"
+    WRONG_SIZE = "wrong_size"
+    WRONG_HASH = "wrong_hash"
+    UNREADABLE = "unreadable"
+
+
+class Store(Protocol):
+    """A place for blobs, with a local waiting room for parts. All methods block; run them in a thread."""
+
+    backend: str
+
+    def old_part(self, scope: Scope, job_id: str) -> PartFacts | None:
+        """Give the newest part with durable bytes that an earlier epoch left on this machine."""
+
+    def part(self, scope: Scope, job_id: str, epoch: int, *, adopt: PartFacts | None = None) -> Part:
+        """Make a private part; with `adopt`, begin with a copy of the older part's durable prefix."""
+
+    def pump(self, part: Part, resume: Callable[[], object] | None = None) -> Pump:
+        """Make the pump that carries a large body into its part."""
+
+    def stage(self, items: Sequence[Staged]) -> list[StoreError | None]:
+        """Make every item durable under a private name, with one barrier for all of them."""
+
+    def link(self, items: Sequence[Staged]) -> list[Blob | StoreError]:
+        """Publish staged items under their hashes without replacing anything, with one barrier for all of them."""
+
+    def clean(self, items: Sequence[Staged]) -> None:
+        """Forget the private names, after the registering transaction (or instead of it)."""
+
+    def recover(
+        self, scope: Scope, job_id: str, epoch: int, *, sha256: str, size_bytes: int, content_type: str
+    ) -> Blob | None:
+        """Finish what a dead epoch meant to publish: find the blob, or publish its part if that is whole."""
+
+    def path(self, scope: Scope, pointer: str) -> Path | None:
+        """Name the blob's file, where the store has files."""
+
+    def open(self, scope: Scope, pointer: str) -> BinaryIO:
+        """Open a blob for reading, with random access."""
+
+    def stat(self, scope: Scope, sha256: str) -> Blob | None:
+        """Find a blob by its hash."""
+
+    def check(self, scope: Scope, pointer: str, sha256: str, size_bytes: int) -> Problem | None:
+        """Read a blob whole and say what is wrong with it."""
+
+    def walk(self) -> Iterator[Held]:
+        """Give every blob of every tenant."""
+
+    def parts(self) -> Iterator[PartFacts]:
+        """Give every part on this machine."""
+
+    def drop_part(self, facts: PartFacts) -> None:
+        """Remove a part that nobody will come back to."""
+
+    def remove(self, scope: Scope, pointer: str) -> bool:
+        """Remove a blob that no row points to; False if it was gone."""
+
+    def preallocation(self, total: int | None, ceiling: int) -> int:
+        """Say how many bytes `Part.begin` may set aside for a body that claims `total`, of `ceiling` reserved."""
+
+    def quarantine_body(self, body: bytes | Part, why: str) -> str:
+        """Keep a body that failed its verdict, under a private name."""
+
+    def quarantine(self, scope: Scope, pointer: str, why: str) -> str | None:
+        """Move a blob out of reach and give its name there; None if it was gone."""
+
+    def reserve(self, scope: Scope, nbytes: int) -> Reservation:
+        """Set room aside for bytes to come, or raise `DiskFull` or `OverBudget`."""
+
+    def room(self) -> Room:
+        """Say how much room there is."""
+
+    def close(self) -> None:
+        """Let go of descriptors and threads."""

@@ -1,0 +1,298 @@
+"""The pump: from libcurl's callback into a part, hashing and writing side by side, each in order.
+
+The callback only copies into an aligned buffer. A full buffer goes to two lanes at once: one hashes, one writes past
+the page cache; it is used again when both are done. No byte is read back from the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Final
+
+from longshore.errors import LongshoreError, PublishFailed, StoreError
+from longshore.store import disk
+from longshore.store.parts import Part
+
+BUFFER: Final = 1 << 20
+PLENTY: Final = 4  # buffers one pump may have under way while there are few pumps
+FEW: Final = 2  # what every pump may have, however many there are
+SHARED: Final = 32  # buffers in use beyond which a pump gets only FEW
+CHECKPOINT_S: Final = 1.0
+CHECKPOINT_LEAST: Final = 64 << 10  # fewer new bytes are not worth an fsync
+CHECKPOINT_BYTES: Final = 256 << 20
+_TURNS: Final = 8  # buffers of one lane before another pump's lane gets the thread
+
+
+class Buffers:
+    """Aligned memory, used again and again."""
+
+    def __init__(self) -> None:
+        self._free: list[mmap.mmap] = []
+        self._lock = threading.Lock()
+        self.in_use = 0
+
+    def take(self) -> mmap.mmap:
+        """Give a buffer."""
+        with self._lock:
+            self.in_use += 1
+            return self._free.pop() if self._free else mmap.mmap(-1, BUFFER)
+
+    def give(self, buffer: mmap.mmap) -> None:
+        """Take a buffer back."""
+        with self._lock:
+            self.in_use -= 1
+            if len(self._free) < SHARED:
+                self._free.append(buffer)
+
+
+class _Stretch:
+    """Some of a buffer, with its place in the body."""
+
+    __slots__ = ("base", "buffer", "checkpoint", "end", "final", "hash_from", "users", "write_from")
+
+    def __init__(self, buffer: mmap.mmap, base: int, hash_from: int, write_from: int, end: int) -> None:
+        self.buffer = buffer
+        self.base = base  # offset in the body of the buffer's first byte
+        self.hash_from = hash_from
+        self.write_from = write_from
+        self.end = end
+        self.users = 0  # lanes that must be done before the buffer is free; 0: it stays with the pump
+        self.checkpoint = False
+        self.final = False
+
+
+class _Lane:
+    """Work in order, one stretch at a time, on a shared pool."""
+
+    def __init__(self, pool: Executor, work: Callable[[_Stretch], None]) -> None:
+        self._pool = pool
+        self._work = work
+        self._queue: deque[_Stretch] = deque()
+        self._lock = threading.Lock()
+        self._running = False
+
+    def put(self, stretch: _Stretch) -> None:
+        """Queue one; the pool is asked only when the lane stands still."""
+        with self._lock:
+            self._queue.append(stretch)
+            if self._running:
+                return
+            self._running = True
+        self._pool.submit(self._drain)
+
+    def _drain(self) -> None:
+        for _ in range(_TURNS):
+            with self._lock:
+                if not self._queue:
+                    self._running = False
+                    return
+                stretch = self._queue.popleft()
+            self._work(stretch)
+        self._pool.submit(self._drain)
+
+
+class Pump:
+    """Carry one body into one part. `feed` never blocks; one thread feeds.
+
+    `feed` always takes the bytes; False says: enough for now, wait until `resume` was called (in the loop's thread, if
+    the pump was made in one). A failed write is raised by a later `feed` and by `finish`. Nobody else touches the part
+    between the first `feed` and the end of `finish`, `stop` or `abandon`.
+    """
+
+    def __init__(
+        self, part: Part, pool: Executor, buffers: Buffers, resume: Callable[[], object] | None = None
+    ) -> None:
+        self._part = part
+        self._buffers = buffers
+        self._resume = resume
+        self._loop = _running_loop()
+        self._lock = threading.Lock()
+        self._quiet = threading.Condition(self._lock)
+        self._under_way = 0  # stretches in lanes
+        self._held = 0  # buffers under way
+        self._paused = False
+        self._failed: Exception | None = None
+        self._hash_lane = _Lane(pool, self._hash)
+        self._write_lane = _Lane(pool, self._write)
+        self._direct = part.direct_fd is not None
+        self._current = buffers.take()
+        self._base = part.size_bytes - part.size_bytes % disk.BLOCK  # a direct write begins at a whole block
+        self._fill = self._hash_from = part.size_bytes - self._base
+        self._write_from = 0
+        if self._fill:
+            self._current[: self._fill] = part.read_back(self._base, self._fill)
+        self._checkpoint_at, self._checkpoint_from = time.monotonic(), part.size_bytes
+
+    @property
+    def fed_bytes(self) -> int:
+        """How long the body is, with everything fed so far."""
+        return self._base + self._fill
+
+    def feed(self, data: bytes) -> bool:
+        """Take bytes; False when the transfer should pause."""
+        if self._failed is not None:
+            raise self._failed
+        size, done = len(data), 0
+        while done < size:
+            step = min(size - done, BUFFER - self._fill)
+            self._current[self._fill : self._fill + step] = data if step == size else data[done : done + step]
+            self._fill += step
+            done += step
+            if self._fill == BUFFER:
+                self._turn()
+        self._maybe_checkpoint()
+        return self._may_go_on()
+
+    async def finish(self) -> tuple[str, int]:
+        """Wait until everything is hashed and written; not yet durable: that is the barrier's work."""
+        self._turn(final=True)
+        await asyncio.to_thread(self._wait)
+        return self._result()
+
+    def finish_now(self) -> tuple[str, int]:
+        """Do the same in a thread that may block."""
+        self._turn(final=True)
+        self._wait()
+        return self._result()
+
+    async def stop(self) -> int:
+        """Keep what came for a later epoch: make it durable, close the part, give the offset that counts."""
+        return await asyncio.to_thread(self.stop_now)
+
+    def stop_now(self) -> int:
+        """Do the same in a thread that may block."""
+        self._turn(final=True, checkpoint=self._failed is None)
+        self._wait()
+        durable = 0 if self._failed is not None else self._part.durable_bytes
+        self._part.close()
+        return durable
+
+    async def abandon(self) -> None:
+        """Throw the part away."""
+        self._failed = self._failed or PublishFailed("given up")
+        await asyncio.to_thread(self._wait)
+        self._release_current()
+        self._part.discard()
+
+    def _result(self) -> tuple[str, int]:
+        if self._failed is not None:
+            self._part.discard()
+            raise self._failed
+        return self._part.sha256, self._part.size_bytes
+
+    def _may_go_on(self) -> bool:
+        if self._held < FEW:
+            return True
+        with self._lock:
+            self._paused = self._held >= self._allowed()
+            return not self._paused
+
+    def _allowed(self) -> int:
+        return PLENTY if self._buffers.in_use <= SHARED else FEW
+
+    def _turn(self, *, final: bool = False, checkpoint: bool = False) -> None:
+        """Hand the current buffer to both lanes; begin another unless this was the last."""
+        stretch = _Stretch(self._current, self._base, self._hash_from, self._write_from, self._fill)
+        stretch.users, stretch.final, stretch.checkpoint = 2, final, checkpoint
+        with self._lock:
+            self._under_way += 2
+            self._held += 1
+        self._hash_lane.put(stretch)
+        self._write_lane.put(stretch)
+        if final:
+            return
+        self._base += self._fill
+        self._fill = self._hash_from = self._write_from = 0
+        self._current = self._buffers.take()
+
+    def _maybe_checkpoint(self) -> None:
+        new = self._base + self._fill - self._checkpoint_from
+        if new < CHECKPOINT_LEAST:
+            return
+        now = time.monotonic()
+        if now - self._checkpoint_at < CHECKPOINT_S and new < CHECKPOINT_BYTES:
+            return
+        end = self._fill - self._fill % disk.BLOCK
+        stretch = _Stretch(self._current, self._base, end, self._write_from, end)
+        stretch.checkpoint = True
+        self._checkpoint_at, self._checkpoint_from, self._write_from = now, self._base + end, end
+        with self._lock:
+            self._under_way += 1
+        self._write_lane.put(stretch)
+
+    def _hash(self, stretch: _Stretch) -> None:
+        try:
+            if self._failed is None:
+                with memoryview(stretch.buffer) as whole, whole[stretch.hash_from : stretch.end] as view:
+                    self._part.hashed(view)
+        except Exception as error:  # noqa: BLE001 - reaches the feeder, which is in another thread
+            self._failed = error
+        self._done(stretch)
+
+    def _write(self, stretch: _Stretch) -> None:
+        try:
+            if self._failed is None:
+                self._write_stretch(stretch)
+        except LongshoreError as error:
+            self._failed = error
+        except Exception as error:  # noqa: BLE001 - reaches the feeder, which is in another thread
+            self._failed = StoreError(f"writing a part: {type(error).__name__}")
+        self._done(stretch)
+
+    def _write_stretch(self, stretch: _Stretch) -> None:
+        end = stretch.end
+        if stretch.final and self._direct and end % disk.BLOCK:
+            padded = end + disk.BLOCK - end % disk.BLOCK
+            stretch.buffer[end:padded] = bytes(padded - end)
+            end = padded
+        if end > stretch.write_from:
+            with memoryview(stretch.buffer) as whole, whole[stretch.write_from : end] as view:
+                self._part.write_at(view, stretch.base + stretch.write_from, direct=True)
+        if stretch.final:
+            self._part.cut(stretch.base + stretch.end)
+        if stretch.checkpoint:
+            self._part.checkpoint(stretch.base + stretch.end)
+
+    def _done(self, stretch: _Stretch) -> None:
+        resume = False
+        with self._lock:
+            self._under_way -= 1
+            if stretch.users:
+                stretch.users -= 1
+                if not stretch.users:
+                    self._buffers.give(stretch.buffer)
+                    self._held -= 1
+                    resume = self._paused and self._held < self._allowed()
+                    self._paused = self._paused and not resume
+            if not self._under_way:
+                self._quiet.notify_all()
+        if (resume or (self._failed is not None and self._paused)) and self._resume is not None:
+            self._paused = False
+            self._call(self._resume)
+
+    def _call(self, resume: Callable[[], object]) -> None:
+        if self._loop is None:
+            resume()
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(resume)
+
+    def _wait(self) -> None:
+        with self._lock:
+            while self._under_way:
+                self._quiet.wait()
+
+    def _release_current(self) -> None:
+        self._buffers.give(self._current)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

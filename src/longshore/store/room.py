@@ -1,0 +1,188 @@
+"""Room: how much may still come in. Bytes in flight are reserved before they come, by every process of the store.
+
+A process writes the sum of its reservations into a file of its own, on which it holds a lock; a file whose lock is
+free belongs to a dead process and is removed. Bytes that are on the disk already are no longer in flight: a
+reservation shrinks as its bytes are written, and what the file system says is free is always the other half of the sum.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Self
+
+from longshore.domain.model import Scope
+from longshore.errors import DiskFull, OverBudget
+from longshore.store import disk
+
+SMALL: Final = 1 << 20  # below this a reservation is not worth a lock between processes
+_SUM: Final = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaSettings:
+    """Limits of a store; 0 means none."""
+
+    free_bytes_min: int = 64 << 20
+    margin_factor: float = 1.05
+    tenant_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What there is."""
+
+    free_bytes: int
+    reserved_bytes: int
+    floor_bytes: int
+
+    @property
+    def available_bytes(self) -> int:
+        """What may still be reserved."""
+        return max(0, self.free_bytes - self.reserved_bytes - self.floor_bytes)
+
+
+class Reservation:
+    """Room set aside for bytes to come."""
+
+    def __init__(self, owner: Rooms, tenant_id: str, nbytes: int, shared: int) -> None:
+        self._owner = owner
+        self._tenant_id = tenant_id
+        self.nbytes = nbytes
+        self._left = shared
+
+    def used(self, nbytes: int) -> None:
+        """Note that bytes of it are on the disk now."""
+        step = min(nbytes, self._left)
+        self._left -= step
+        self._owner.give_back(step)
+
+    def release(self) -> None:
+        """Give back what is left."""
+        self._owner.give_back(self._left, self._tenant_id, self.nbytes)
+        self._left, self.nbytes = 0, 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class Rooms:
+    """The reservations of one process, and the sum of everybody's."""
+
+    def __init__(self, directory: int, settings: QuotaSettings, used_bytes: Callable[[str], int]) -> None:
+        self._directory = directory
+        self.settings = settings
+        self.used_bytes = used_bytes  # of a tenant: what is held already
+        self._lock = threading.Lock()
+        self._in_flight = 0
+        self._by_tenant: dict[str, int] = {}
+        self._name = f"{uuid.uuid4().hex}.sum"
+        self._fd: int | None = None
+
+    def reserve(self, scope: Scope, nbytes: int) -> Reservation:
+        """Set room aside or say why not; nothing was written yet in that case."""
+        need = int(nbytes * self.settings.margin_factor)
+        with self._lock:
+            self._check_budget(scope.tenant_id, nbytes)
+            if need < SMALL:
+                self._check_free(need, self._in_flight)
+                shared = 0
+            else:
+                with self._alone():
+                    self._check_free(need, self._in_flight + self._others())
+                    self._in_flight += need
+                    self._write_sum()
+                shared = need
+            self._by_tenant[scope.tenant_id] = self._by_tenant.get(scope.tenant_id, 0) + nbytes
+        return Reservation(self, scope.tenant_id, nbytes, shared)
+
+    def room(self) -> Room:
+        """Say how much there is, over all processes."""
+        with self._lock, self._alone():
+            return Room(self._free(), self._in_flight + self._others(), self.settings.free_bytes_min)
+
+    def give_back(self, nbytes: int, tenant_id: str | None = None, budget: int = 0) -> None:
+        """Take bytes out of the sums."""
+        with self._lock:
+            if nbytes:
+                self._in_flight -= nbytes
+                self._write_sum()
+            if tenant_id is not None:
+                left = self._by_tenant.get(tenant_id, 0) - budget
+                self._by_tenant[tenant_id] = left
+                if left <= 0:
+                    del self._by_tenant[tenant_id]
+
+    def _check_budget(self, tenant_id: str, nbytes: int) -> None:
+        limit = self.settings.tenant_bytes
+        if not limit:
+            return
+        used = self.used_bytes(tenant_id) + self._by_tenant.get(tenant_id, 0)
+        if used + nbytes > limit:
+            raise OverBudget(
+                f"the tenant holds {used} of {limit} bytes; {nbytes} more are too many",
+                hint="raise quota.tenant_bytes or purge",
+            )
+
+    def _check_free(self, need: int, in_flight: int) -> None:
+        free, floor = self._free(), self.settings.free_bytes_min
+        if free - in_flight - need < floor:
+            raise DiskFull(
+                f"{free} bytes are free, {in_flight} of them promised, {floor} must stay free: {need} do not fit",
+                hint="make room, or lower quota.free_bytes_min; work goes on by itself",
+            )
+
+    def _free(self) -> int:
+        stat = os.statvfs(self._directory)
+        return stat.f_bavail * stat.f_frsize
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        fd = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._directory)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    def _write_sum(self) -> None:
+        if self._fd is None:
+            self._fd = os.open(self._name, disk.CREATE, 0o600, dir_fd=self._directory)
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+        os.pwrite(self._fd, _SUM.pack(max(0, self._in_flight)), 0)
+
+    def _others(self) -> int:
+        return sum(self._sum_of(name) for name in os.listdir(self._directory) if name.endswith(".sum"))
+
+    def _sum_of(self, name: str) -> int:
+        if name == self._name:
+            return 0
+        try:
+            fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._directory)
+        except FileNotFoundError:
+            return 0
+        try:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                disk.unlink(name, self._directory)  # its process is gone
+                return 0
+            raw = os.pread(fd, _SUM.size, 0)
+            return int(_SUM.unpack(raw)[0]) if len(raw) == _SUM.size else 0
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Take our file away."""
+        if self._fd is not None:
+            disk.unlink(self._name, self._directory)
+            os.close(self._fd)
+            self._fd = None

@@ -1,0 +1,266 @@
+"""The staging area: parts, small bodies on their way, quarantine and reservations. Always on this machine's disk.
+
+parts/<tenant>/<project>/<job>/<epoch>/{body,facts.json}
+small/<tenant>/<project>/<job>.<epoch>.<sha256>        whole bodies between `stage` and `clean`
+quarantine/                                           what was found damaged, and why
+room/                                                 reservations
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from stat import S_ISREG
+from typing import Final
+
+from longshore import failpoints
+from longshore.domain.model import Scope
+from longshore.errors import BadInput
+from longshore.store import disk, names
+from longshore.store.parts import BODY, Part, PartFacts, empty_part, read_facts
+from longshore.store.pump import Buffers, Pump
+from longshore.store.room import Rooms
+from longshore.store.settings import StoreSettings
+
+AREAS: Final = ("parts", "small", "quarantine", "room")
+PUMP_THREADS: Final = 8
+failpoints.declare("part.create", "part.drop", "quarantine.rename")
+
+
+class Staging:
+    """The waiting room of one store on one machine."""
+
+    def __init__(self, parent: int, name: str, settings: StoreSettings, used_bytes: Callable[[str], int]) -> None:
+        self.fd = disk.open_directory(name, parent, create=True)
+        self.areas = {area: disk.open_directory(area, self.fd, create=True) for area in AREAS}
+        os.fsync(self.fd)
+        self.settings = settings
+        self.rooms = Rooms(self.areas["room"], settings.quota, used_bytes)
+        self._pool = ThreadPoolExecutor(PUMP_THREADS, "longshore-pump")
+        self._buffers = Buffers()
+
+    def part(self, scope: Scope, job_id: str, epoch: int, adopt: PartFacts | None) -> Part:
+        """Make a part in a directory of its own; what a former try of the same epoch left is removed."""
+        failpoints.hit("part.create")
+        try:
+            job = disk.open_path(self._job_path(scope, job_id), self.areas["parts"], create=True)
+            try:
+                self._drop_epoch(job, str(epoch))
+                directory = disk.open_directory(str(epoch), job, create=True)
+                part = Part(directory, PartFacts(scope, job_id, epoch), partial(self.drop, scope, job_id, epoch))
+                if adopt is not None and adopt.durable_bytes:
+                    self._adopt(part, job, adopt)
+            finally:
+                os.close(job)
+        except OSError as error:
+            raise disk.typed(error, "making a part") from error
+        return part
+
+    def _adopt(self, part: Part, job: int, adopt: PartFacts) -> None:
+        if (adopt.scope, adopt.job_id) != (part.facts.scope, part.facts.job_id) or adopt.epoch >= part.facts.epoch:
+            raise BadInput("a part is adopted by a later epoch of its own job only")
+        try:
+            older = disk.open_directory(str(adopt.epoch), job)
+        except FileNotFoundError:
+            return
+        try:
+            part.adopt(older, adopt)
+        finally:
+            os.close(older)
+        self._drop_epoch(job, str(adopt.epoch))
+
+    def old_part(self, scope: Scope, job_id: str) -> PartFacts | None:
+        """Find the newest part of a job with durable bytes."""
+        found = [facts for facts in self._facts_of(self._job_path(scope, job_id)) if facts.durable_bytes]
+        return max(found, key=lambda facts: facts.epoch, default=None)
+
+    def parts(self) -> Iterator[PartFacts]:
+        """Give every part; one without facts counts as having nothing durable."""
+        for path in self._three_deep(self.areas["parts"]):
+            yield from self._facts_of(path)
+
+    def _facts_of(self, path: tuple[str, ...]) -> Iterator[PartFacts]:
+        try:
+            job = disk.open_path(path, self.areas["parts"])
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        try:
+            for epoch in filter(str.isdigit, os.listdir(job)):
+                with contextlib.suppress(FileNotFoundError):
+                    yield self._facts(job, path, epoch)
+        finally:
+            os.close(job)
+
+    def _facts(self, job: int, path: tuple[str, ...], epoch: str) -> PartFacts:
+        directory = disk.open_directory(epoch, job)
+        try:
+            facts = read_facts(directory)
+        finally:
+            os.close(directory)
+        tenant, project, job_id = map(names.decode, path)
+        if facts is not None and facts.epoch == int(epoch):
+            return facts
+        return PartFacts(Scope(tenant, project), job_id, int(epoch))
+
+    def drop_part(self, facts: PartFacts) -> None:
+        """Remove a part and the directories that it leaves empty."""
+        self.drop(facts.scope, facts.job_id, facts.epoch)
+
+    def drop(self, scope: Scope, job_id: str, epoch: int) -> None:
+        """Remove the part of one epoch, if there is one."""
+        failpoints.hit("part.drop")
+        path = self._job_path(scope, job_id)
+        try:
+            project = disk.open_path(path[:2], self.areas["parts"])
+        except FileNotFoundError:
+            return
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                job = disk.open_directory(path[2], project)
+                try:
+                    self._drop_epoch(job, str(epoch))
+                finally:
+                    os.close(job)
+                with contextlib.suppress(OSError):  # another epoch's part is still there
+                    os.rmdir(path[2], dir_fd=project)
+        finally:
+            os.close(project)
+
+    def _drop_epoch(self, job: int, epoch: str) -> None:
+        try:
+            directory = disk.open_directory(epoch, job)
+        except FileNotFoundError:
+            return
+        try:
+            empty_part(directory)
+        finally:
+            os.close(directory)
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(epoch, dir_fd=job)
+
+    def pump(self, part: Part, resume: Callable[[], object] | None) -> Pump:
+        """Make a pump on the shared threads and buffers."""
+        return Pump(part, self._pool, self._buffers, resume)
+
+    def preallocation(self, total: int | None, ceiling: int) -> int:
+        """Say how much to set aside for a body that claims to have `total` bytes: never more than was reserved."""
+        if not self.settings.preallocate or total is None or total < self.settings.preallocate_min_size_bytes:
+            return 0
+        return min(total, ceiling)
+
+    def small(self, scope: Scope, *, create: bool = True) -> int:
+        """Open the directory of a scope's small bodies."""
+        path = (names.encode(scope.tenant_id), names.encode(scope.project_id))
+        return disk.open_path(path, self.areas["small"], create=create)
+
+    def smalls(self) -> Iterator[tuple[Scope, str, int, str]]:
+        """Give scope, job, epoch and hash of every small body that waits."""
+        for tenant, project, name in self._three_deep(self.areas["small"]):
+            job_id, epoch, sha256 = name.rsplit(".", 2)
+            yield Scope(names.decode(tenant), names.decode(project)), names.decode(job_id), int(epoch), sha256
+
+    @staticmethod
+    def small_name(job_id: str, epoch: int, sha256: str) -> str:
+        """Name a small body that waits."""
+        return f"{names.encode(job_id)}.{epoch}.{sha256}"
+
+    def read_small(self, scope: Scope, job_id: str, sha256: str) -> bytes | None:
+        """Read a small body that some epoch of a job left."""
+        for name, directory in self._smalls_of(scope, job_id):
+            if name.endswith(sha256):
+                with os.fdopen(os.open(name, disk.READ, dir_fd=directory), "rb") as file:
+                    return file.read()
+        return None
+
+    def drop_smalls(self, scope: Scope, job_id: str, epoch: int) -> None:
+        """Remove the small bodies that one epoch of a job left."""
+        for name, directory in self._smalls_of(scope, job_id):
+            if name.rsplit(".", 2)[1] == str(epoch):
+                disk.unlink(name, directory)
+
+    def _smalls_of(self, scope: Scope, job_id: str) -> Iterator[tuple[str, int]]:
+        try:
+            directory = self.small(scope, create=False)
+        except FileNotFoundError:
+            return
+        try:
+            for name in os.listdir(directory):
+                if name.rsplit(".", 2)[0] == names.encode(job_id):
+                    yield name, directory
+        finally:
+            os.close(directory)
+
+    def whole_parts(self, scope: Scope, job_id: str, size_bytes: int) -> list[PartFacts]:
+        """Give parts whose body has the wanted size, durable or not: only for who compares the hash."""
+        path = self._job_path(scope, job_id)
+        found = []
+        for facts in self._facts_of(path):
+            with contextlib.suppress(OSError):
+                directory = disk.open_path((*path, str(facts.epoch)), self.areas["parts"])
+                try:
+                    stat = os.stat(BODY, dir_fd=directory, follow_symlinks=False)
+                finally:
+                    os.close(directory)
+                if S_ISREG(stat.st_mode) and stat.st_size == size_bytes:
+                    found.append(replace(facts, durable_bytes=size_bytes))
+        return sorted(found, key=lambda facts: -facts.epoch)
+
+    def quarantine(self, name: str, parent: int, why: str) -> str:
+        """Move a file out of reach, with a note beside it."""
+        target = self._note(name, why)
+        failpoints.hit("quarantine.rename")
+        os.rename(name, target, src_dir_fd=parent, dst_dir_fd=self.areas["quarantine"])
+        os.fsync(self.areas["quarantine"])
+        return target
+
+    def quarantine_body(self, body: bytes | Part, why: str) -> str:
+        """Keep a body that failed its verdict, for a person to look at; the part itself goes on to its end."""
+        target = self._note("body", why)
+        if isinstance(body, bytes):
+            fd = os.open(target, disk.CREATE, 0o400, dir_fd=self.areas["quarantine"])
+            try:
+                disk.write_all(fd, body)
+            finally:
+                os.close(fd)
+        else:
+            body.link_to(target, self.areas["quarantine"])
+        return target
+
+    def _note(self, name: str, why: str) -> str:
+        target = f"{name}.{uuid.uuid4().hex[:12]}"
+        fd = os.open(target + ".json", disk.CREATE, 0o600, dir_fd=self.areas["quarantine"])
+        with os.fdopen(fd, "wb") as note:
+            note.write(json.dumps({"why": why}).encode())
+        return target
+
+    @staticmethod
+    def _job_path(scope: Scope, job_id: str) -> tuple[str, str, str]:
+        return names.encode(scope.tenant_id), names.encode(scope.project_id), names.encode(job_id)
+
+    @staticmethod
+    def _three_deep(fd: int) -> Iterator[tuple[str, str, str]]:
+        for tenant in sorted(os.listdir(fd)):
+            tenant_fd = disk.open_directory(tenant, fd)
+            try:
+                for project in sorted(os.listdir(tenant_fd)):
+                    project_fd = disk.open_directory(project, tenant_fd)
+                    try:
+                        for last in sorted(os.listdir(project_fd)):
+                            yield tenant, project, last
+                    finally:
+                        os.close(project_fd)
+            finally:
+                os.close(tenant_fd)
+
+    def close(self) -> None:
+        """Stop the threads, take our reservations away, close."""
+        self._pool.shutdown()
+        self.rooms.close()
+        for fd in (*self.areas.values(), self.fd):
+            os.close(fd)

@@ -1,0 +1,164 @@
+"""What all stores share: parts wait on this machine's disk, whatever the blobs lie on."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO
+
+from longshore.domain.model import Blob, Scope
+from longshore.errors import NotFound, StoreError
+from longshore.store import disk, names
+from longshore.store.contract import Problem, Staged
+from longshore.store.parts import Part, PartFacts
+from longshore.store.pump import Pump
+from longshore.store.room import Reservation, Room
+from longshore.store.staging import Staging
+
+_READ = 1 << 20
+
+
+class WaitingRoom:
+    """The part of a store that deals with bytes on their way in."""
+
+    staging: Staging
+
+    def old_part(self, scope: Scope, job_id: str) -> PartFacts | None:
+        """Give the newest part with durable bytes that an earlier epoch left on this machine."""
+        return self.staging.old_part(scope, job_id)
+
+    def part(self, scope: Scope, job_id: str, epoch: int, *, adopt: PartFacts | None = None) -> Part:
+        """Make a private part; with `adopt`, begin with a copy of the older part's durable prefix."""
+        return self.staging.part(scope, job_id, epoch, adopt)
+
+    def pump(self, part: Part, resume: Callable[[], object] | None = None) -> Pump:
+        """Make the pump that carries a large body into its part."""
+        return self.staging.pump(part, resume)
+
+    def preallocation(self, total: int | None, ceiling: int) -> int:
+        """Say how many bytes `Part.begin` may set aside for a body that claims `total`, of `ceiling` reserved."""
+        return self.staging.preallocation(total, ceiling)
+
+    def parts(self) -> Iterator[PartFacts]:
+        """Give every part on this machine, small bodies that wait included."""
+        yield from self.staging.parts()
+        for scope, job_id, epoch, _ in self.staging.smalls():
+            yield PartFacts(scope, job_id, epoch)
+
+    def drop_part(self, facts: PartFacts) -> None:
+        """Remove what one epoch of a job left."""
+        self.staging.drop_part(facts)
+        self.staging.drop_smalls(facts.scope, facts.job_id, facts.epoch)
+
+    def quarantine_body(self, body: bytes | Part, why: str) -> str:
+        """Keep a body that failed its verdict, under a private name."""
+        return self.staging.quarantine_body(body, why)
+
+    def reserve(self, scope: Scope, nbytes: int) -> Reservation:
+        """Set room aside for bytes to come, or raise `DiskFull` or `OverBudget`."""
+        return self.staging.rooms.reserve(scope, nbytes)
+
+    def room(self) -> Room:
+        """Say how much room there is."""
+        return self.staging.rooms.room()
+
+    def count_by(self, used_bytes: Callable[[str], int]) -> None:
+        """Let somebody who counts better (the ledger) say how many bytes a tenant holds."""
+        self.staging.rooms.used_bytes = used_bytes
+
+
+class Recovering(WaitingRoom):
+    """Recovery and checks, in terms of a store's own verbs."""
+
+    def stage(self, items: Sequence[Staged]) -> list[StoreError | None]:
+        """See `Store`."""
+        raise NotImplementedError
+
+    def link(self, items: Sequence[Staged]) -> list[Blob | StoreError]:
+        """See `Store`."""
+        raise NotImplementedError
+
+    def clean(self, items: Sequence[Staged]) -> None:
+        """See `Store`."""
+        raise NotImplementedError
+
+    def open(self, scope: Scope, pointer: str) -> BinaryIO:
+        """See `Store`."""
+        raise NotImplementedError
+
+    def find(self, scope: Scope, sha256: str, content_type: str) -> Blob | None:
+        """Find a blob by its hash and make sure that it stays."""
+        raise NotImplementedError
+
+    def recover(
+        self, scope: Scope, job_id: str, epoch: int, *, sha256: str, size_bytes: int, content_type: str
+    ) -> Blob | None:
+        """Finish what a dead epoch meant to publish: find the blob, or publish its part if that is whole."""
+        held = self.find(scope, names.check_sha256(sha256), content_type)
+        if held is not None and held.size_bytes == size_bytes:
+            return held
+        for body in self._bodies(scope, job_id, epoch, sha256, size_bytes):
+            item = Staged(scope, job_id, epoch, sha256, size_bytes, content_type, body)
+            outcome = self.stage([item])[0] or self.link([item])[0]
+            if isinstance(outcome, StoreError):
+                raise outcome
+            return outcome
+        return None
+
+    def _bodies(self, scope: Scope, job_id: str, epoch: int, sha256: str, size_bytes: int) -> Iterator[bytes | Part]:
+        small = self.staging.read_small(scope, job_id, sha256)
+        if small is not None and hashlib.sha256(small).hexdigest() == sha256:
+            yield small
+        for facts in self.staging.whole_parts(scope, job_id, size_bytes):
+            if facts.epoch >= epoch:
+                continue
+            part = self.part(scope, job_id, epoch, adopt=facts)
+            if part.size_bytes == size_bytes and part.sha256 == sha256:
+                yield part
+            else:
+                part.discard()
+
+    def check(self, scope: Scope, pointer: str, sha256: str, size_bytes: int) -> Problem | None:
+        """Read a blob whole and say what is wrong with it."""
+        try:
+            with self.open(scope, pointer) as file:
+                return _compare(file, sha256, size_bytes)
+        except NotFound:
+            return Problem.MISSING
+        except (OSError, StoreError):
+            return Problem.UNREADABLE
+
+
+def _compare(file: BinaryIO, sha256: str, size_bytes: int) -> Problem | None:
+    digest, size = hashlib.sha256(), 0
+    buffer = bytearray(_READ)
+    view = memoryview(buffer)
+    while count := file.readinto(buffer):  # type: ignore[attr-defined]
+        digest.update(view[:count])
+        size += count
+    if size != size_bytes:
+        return Problem.WRONG_SIZE
+    return None if digest.hexdigest() == sha256 else Problem.WRONG_HASH
+
+
+def write_small(staging: Staging, directory: int, item: Staged) -> int:
+    """Write a small body under its private name and give its open descriptor."""
+    body = item.body
+    assert isinstance(body, bytes)
+    name = staging.small_name(item.job_id, item.epoch, item.sha256)
+    try:
+        fd = os.open(name, disk.CREATE, 0o444, dir_fd=directory)
+    except FileExistsError:  # the same attempt stages again
+        disk.unlink(name, directory)
+        fd = os.open(name, disk.CREATE, 0o444, dir_fd=directory)
+    item.staged_as = name
+    try:
+        disk.write_all(fd, body)
+    except OSError:
+        os.close(fd)
+        with contextlib.suppress(OSError):
+            disk.unlink(name, directory)
+        raise
+    return fd
