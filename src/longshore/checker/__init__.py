@@ -1,0 +1,9 @@
+"""The outside witness: does what the ledger says agree with itself and with the files? It changes nothing.
+
+It shares no code with the engine: its own connection, its own statements (`checks.sql`: each finds nothing in a sound
+ledger), its own walk over the files. `longshore verify --full` and the crash tests use it.
+"""
+
+from longshore.checker.check import Finding, Report, check
+
+__all__ = ["Finding", "Report", "check"]
