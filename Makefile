@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 JOBS ?= 3
-.PHONY: help setup components lint types imports check test demo bench clean
+.PHONY: help setup components lint types imports check test demo bench mutants torture clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -36,6 +36,12 @@ demo: setup  ## the main job, on loopback, with a kill -9 in the middle
 
 bench: setup  ## every peer and us side by side; BENCH="small large" for some sets
 	@$(PY) -m bench $(BENCH)
+
+mutants: setup components  ## put known defects back: the suite must go red for each
+	@$(PY) -m scripts.mutants
+
+torture: setup components  ## the long crash and fault suite
+	@$(PY) -m pytest -n $(JOBS) --dist worksteal -m torture
 
 clean:  ## remove what make made
 	rm -rf .venv build src/*.egg-info

@@ -1,0 +1,100 @@
+"""`make mutants`: put known defects back, one at a time, and show that the suite goes red for each.
+
+A mutant is an entry of tests/mutants/*.toml:
+
+    [[mutant]]
+    name = "D38"                       # the seed defect it brings back
+    why = "a zombie's write is accepted"
+    file = "src/longshore/ledger/sql/leasing.sql"
+    old = "AND lease_epoch = :epoch"   # must occur; every occurrence is replaced
+    new = ""
+    tests = ["tests/ledger/test_leases.py::test_a_zombie_changes_nothing"]
+
+Each runs on a copy of the tree. A mutant that survives is a missing test; one whose text is not found is out of date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One defect and the tests that must notice it."""
+
+    name: str
+    why: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+def read_mutants() -> list[Mutant]:
+    """Read every entry of tests/mutants/*.toml."""
+    found = []
+    for path in sorted((ROOT / "tests" / "mutants").glob("*.toml")):
+        for entry in tomllib.loads(path.read_text())["mutant"]:
+            found.append(Mutant(**{**entry, "tests": tuple(entry["tests"])}))
+    return found
+
+
+def is_stale(mutant: Mutant) -> bool:
+    """Tell whether the text that the mutant changes is no longer there."""
+    path = ROOT / mutant.file
+    return not path.exists() or mutant.old not in path.read_text()
+
+
+def try_mutant(mutant: Mutant) -> str:
+    """Run the mutant's tests on a changed copy: killed, SURVIVED, STALE or BROKEN (its tests are red without it)."""
+    if is_stale(mutant):
+        return "STALE"
+    with tempfile.TemporaryDirectory(prefix="longshore-mutant-") as home:
+        tree = Path(home, "tree")
+        shutil.copytree(
+            ROOT, tree, ignore=shutil.ignore_patterns(".git", ".venv", "__pycache__", ".mypy_cache", "results")
+        )
+        if _tests_pass(tree, mutant) is False:
+            return "BROKEN"
+        target = tree / mutant.file
+        target.write_text(target.read_text().replace(mutant.old, mutant.new))
+        return "SURVIVED" if _tests_pass(tree, mutant) else "killed"
+
+
+def _tests_pass(tree: Path, mutant: Mutant) -> bool:
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-m", "", *mutant.tests]
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=900, check=False)
+    return done.returncode == 0
+
+
+def main() -> None:
+    """Try all mutants, or the named ones, and print the table."""
+    parser = argparse.ArgumentParser(description="put known defects back and see the suite go red")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--jobs", type=int, default=2)
+    given = parser.parse_args()
+    mutants = [mutant for mutant in read_mutants() if not given.names or mutant.name in given.names]
+    with ThreadPoolExecutor(given.jobs) as pool:
+        verdicts = []
+        for mutant, verdict in zip(mutants, pool.map(try_mutant, mutants), strict=True):
+            print(f"{mutant.name:6} {verdict:9} {mutant.why}", flush=True)
+            verdicts.append(verdict)
+    killed = verdicts.count("killed")
+    print(f"{killed} of {len(verdicts)} killed")
+    sys.exit(killed != len(verdicts))
+
+
+if __name__ == "__main__":
+    main()
