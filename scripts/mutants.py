@@ -43,11 +43,9 @@ class Mutant:
 
 def read_mutants() -> list[Mutant]:
     """Read every entry of tests/mutants/*.toml."""
-    found = []
-    for path in sorted((ROOT / "tests" / "mutants").glob("*.toml")):
-        for entry in tomllib.loads(path.read_text())["mutant"]:
-            found.append(Mutant(**{**entry, "tests": tuple(entry["tests"])}))
-    return found
+    paths = sorted((ROOT / "tests" / "mutants").glob("*.toml"))
+    entries = (entry for path in paths for entry in tomllib.loads(path.read_text())["mutant"])
+    return [Mutant(**{**entry, "tests": tuple(entry["tests"])}) for entry in entries]
 
 
 def is_stale(mutant: Mutant) -> bool:
