@@ -191,6 +191,16 @@ def test_secrets_never_show_themselves(tmp_path: Path) -> None:
     assert "hunter2" not in repr(records) + str(records)
 
 
+def test_credentials_are_tables_by_host_and_stay_secret(tmp_path: Path) -> None:
+    text = '[credentials."api.example"]\ntoken = "hunter2"\n[credentials."b.example"]\nheaders = {X-Key = "hunter2"}\n'
+
+    settings = load(tmp_path, text)
+
+    assert settings.credentials.named["api.example"].token == Secret("hunter2")
+    assert settings.credentials.named["b.example"].headers == {"X-Key": "hunter2"}
+    assert "hunter2" not in json.dumps(list(shown(settings))) + repr(settings)
+
+
 def test_a_wrong_secret_is_not_repeated_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as refused:
         load(tmp_path, "[qbittorrent]\npassword = [123456]\n")

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from longshore.config.sections import HostSettings, HostsSettings, Secret, Settings
+from longshore.config.sections import SHOWN_SECRET, CredentialSettings, HostSettings, Secret, Settings
 from longshore.config.values import read_value
 from longshore.errors import BadInput
 
@@ -28,6 +28,10 @@ _AWS: Final = {
     "secret_access_key": ("AWS_SECRET_ACCESS_KEY",),
     "session_token": ("AWS_SESSION_TOKEN",),
 }
+
+
+# Sections that also hold tables of their own, one per name, under `named`.
+_NAMED: Final[dict[str, type]] = {"hosts": HostSettings, "credentials": CredentialSettings}
 
 
 class Given(NamedTuple):
@@ -138,8 +142,8 @@ def _checked(given: Given) -> Given:
     known = keys_of(given.section)
     if given.key in known:
         return given
-    if given.section == "hosts" and isinstance(given.value, Mapping):
-        return Given("hosts", "named", {given.key: given.value}, given.origin)
+    if given.section in _NAMED and isinstance(given.value, Mapping):
+        return Given(given.section, "named", {given.key: given.value}, given.origin)
     place = f"[{given.section}] {given.key}" if given.section else given.key
     names = known if given.section else [*known, *sections()]
     raise BadInput(f"{given.origin}: {place} is not a setting{_did_you_mean(given.key, names)}")
@@ -158,8 +162,8 @@ def _assemble(where: str, given: Iterable[Given]) -> Settings:
         name = f"{one.section}.{one.key}" if one.section else one.key
         value = read_value(keys_of(one.section)[one.key], one.value, name, one.origin)
         section = values.setdefault(one.section, {})
-        if name == "hosts.named":
-            value = _merge_hosts(section.get("named", {}), value, one.origin)
+        if one.key == "named":
+            value = _merge_named(one.section, section.get("named", {}), value, one.origin)
         section[one.key] = value
         origins[name] = one.origin
     top = values.pop("")
@@ -178,20 +182,18 @@ def _section(name: str, content: dict[str, Any], origins: Mapping[str, str]) -> 
         raise BadInput(f"{', '.join(places)}: [{name}]: {error}") from None
 
 
-def _merge_hosts(known: Mapping[str, HostSettings], table: Mapping[str, Any], origin: str) -> dict[str, HostSettings]:
-    merged = dict(known)
-    wanted = {field.name: field for field in fields(HostSettings)}
-    for host, limits in table.items():
-        if isinstance(limits, HostSettings):
-            merged[host.lower()] = limits
-            continue
-        if not isinstance(limits, Mapping):
-            raise BadInput(f"{origin}: hosts.{host} takes a table like {{rate_per_s = 1}}")
-        for key in limits:
+def _merge_named(section: str, known: Mapping[str, Any], table: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    merged, record = dict(known), _NAMED[section]
+    wanted = {field.name: field for field in fields(record)}
+    for name, content in table.items():
+        if not isinstance(content, Mapping):
+            raise BadInput(f'{origin}: [{section}."{name}"] takes a table')
+        for key in content:
             if key not in wanted:
-                raise BadInput(f'{origin}: [hosts."{host}"] {key} is not a setting{_did_you_mean(key, wanted)}')
-        read = {key: read_value(wanted[key], value, f"hosts.{host}.{key}", origin) for key, value in limits.items()}
-        merged[host.lower()] = HostSettings(**read)
+                raise BadInput(f'{origin}: [{section}."{name}"] {key} is not a setting{_did_you_mean(key, wanted)}')
+        place = f"{section}.{name}"
+        read = {key: read_value(wanted[key], value, f"{place}.{key}", origin) for key, value in content.items()}
+        merged[name.lower()] = record(**read)
     return merged
 
 
@@ -221,8 +223,11 @@ def _without_secret(value: Any) -> Any:
         return f"{scheme}://********@{rest.rpartition('@')[2]}"
     if isinstance(value, Mapping):
         return {name: _without_secret(item) for name, item in value.items()}
-    if isinstance(value, HostSettings):
-        return {field.name: getattr(value, field.name) for field in fields(HostSettings)}
+    if isinstance(value, CredentialSettings):
+        return {field.name: SHOWN_SECRET for field in fields(value) if getattr(value, field.name)}
+    if is_dataclass(value):
+        given = ((field.name, getattr(value, field.name)) for field in fields(value))
+        return {name: _without_secret(item) for name, item in given if item not in (None, {})}
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -236,7 +241,6 @@ def default_of(field: Field[Any]) -> Any:
 
 __all__ = [
     "CONFIG_FILE",
-    "HostsSettings",
     "default_depot",
     "default_of",
     "keys_of",

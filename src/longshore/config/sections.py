@@ -57,7 +57,10 @@ class NetworkSettings:
     allow: tuple[str, ...] = key((), "CIDR ranges that may be reached although they are not public")
     proxy: Secret | None = key(None, "proxy URL for all transfers; the environment's proxies are not used")
     user_agent: str = key("", "what we call ourselves; empty means `longshore/VERSION`")
-    ca_file: str | None = key(None, "PEM file of certificate authorities instead of the shipped ones")
+    ca_file: str | None = key(None, "PEM file of certificate authorities instead of the system's")
+    netrc: str | None = key(None, "netrc file with credentials; none is read unless named")
+    known_hosts: str | None = key(None, "keys of SFTP servers instead of ~/.ssh/known_hosts")
+    host_keys: str = key("strict", "SFTP servers whose key is unknown: `strict` refuses, `accept_new` learns it")
 
     def __post_init__(self) -> None:
         for cidr in self.allow:
@@ -70,15 +73,35 @@ class TransferSettings:
 
     concurrency: int = key(32, "transfers at the same time in one worker", least=1, most=4096)
     max_bytes: int = key(1 << 40, "largest body that is taken (reason `too_large`)", least=1)
-    deadline_s: float = key(86_400.0, "longest time for one transfer (reason `deadline`)", least=0.001)
-    min_speed_bytes_s: int = key(1, "slowest average over `stall_s` (reason `too_slow`); 0 = no limit", least=0)
-    stall_s: float = key(60.0, "how long a transfer may be slower than `min_speed_bytes_s`", least=0.001)
-    connect_timeout_s: float = key(30.0, "longest time for name, connection and TLS handshake", least=0.001)
-    chunk_bytes: int = key(MIB, "bytes handed to the disk at once", least=4096, most=1 << 28)
+    deadline_s: float = key(0.0, "longest time for one transfer (reason `deadline`); 0 = no limit", least=0)
+    connect_s: float = key(30.0, "longest time for name, connection and TLS handshake", least=0.001)
+    stall_s: float = key(60.0, "longest time without a single byte (reason `too_slow`)", least=0.001)
+    min_speed_bytes_s: float = key(0.0, "slowest average (reason `too_slow`); 0 = no limit", least=0)
+    speed_window_s: float = key(30.0, "time over which the average is taken", least=0.001)
+    chunk_bytes: int = key(256 * 1024, "bytes handed over at once", least=4096, most=1 << 28)
     segments: int = key(1, "ranges of one large body fetched at the same time", least=1, most=64)
     small_bytes: int = key(256 * 1024, "a body up to this size is kept in memory until it is published", least=0)
     max_redirects: int = key(10, "redirect hops before `redirect_loop`", least=0, most=100)
-    max_header_bytes: int = key(256 * 1024, "largest header block (reason `header_too_large`)", least=1024)
+    max_header_bytes: int = key(128 * 1024, "largest header block (reason `header_too_large`)", least=1024)
+    http2: bool = key(True, "speak HTTP/2 where the server does")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CredentialSettings:
+    """How to be known at one host. A bare name serves encrypted schemes only."""
+
+    username: str | None = key(None, "user")
+    password: Secret | None = key(None, "password")
+    token: Secret | None = key(None, "bearer token")
+    headers: Mapping[str, str] = key({}, "further headers, such as an API key")
+    key_file: str | None = key(None, "private key for SFTP")
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialsSettings:
+    """Credentials by host; sent to that host only."""
+
+    named: Mapping[str, CredentialSettings] = key({}, 'tables of single hosts: `[credentials."example.org"]`')
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +189,7 @@ class QuotaSettings:
     """How much room may be used."""
 
     free_bytes_min: int = key(8 * MIB, "room on the store's disk that is never used", least=0)
-    margin_factor: float = key(1.0, "how much more than the declared size is reserved", least=1)
+    margin_factor: float = key(1.05, "how much more than the declared size is reserved", least=1)
     tenant_bytes: int = key(0, "budget of one tenant; 0 = no limit", least=0)
 
 
@@ -186,7 +209,8 @@ class QbittorrentSettings:
     username: str | None = key(None, "its user")
     password: Secret | None = key(None, "its password")
     api_key: Secret | None = key(None, "its API key, instead of user and password")
-    category: str = key("longshore", "category that our torrents get")
+    category: str = key("longshore-{media_type}", "category that our torrents get")
+    save_path: str = key("", "directory on the client's machine; empty means the client's default")
     poll_s: float = key(15.0, "how often its state is read", least=0.01)
     batch: int = key(100, "jobs in one cycle", least=1)
     not_found_grace_s: float = key(60.0, "how long a torrent may be missing while the client answers", least=0)
@@ -197,7 +221,7 @@ class QbittorrentSettings:
     metadata_s: float = key(0.0, "how long a magnet may wait for its metadata; 0 = for ever", least=0)
     hardlink: bool = key(True, "take finished files by hard link where that is possible")
     max_torrent_bytes: int = key(10 * MIB, "largest .torrent file that is read", least=1024)
-    visible_path_s: float = key(600.0, "how long a finished file may stay invisible here", least=0)
+    timeout_s: float = key(20.0, "longest time for one answer of the client", least=0.001)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +256,7 @@ class Settings:
     offline: bool = key(False, "never open a connection; what is not held fails with `offline`")
     network: NetworkSettings = field(default_factory=NetworkSettings)
     transfer: TransferSettings = field(default_factory=TransferSettings)
+    credentials: CredentialsSettings = field(default_factory=CredentialsSettings)
     retry: RetrySettings = field(default_factory=RetrySettings)
     hosts: HostsSettings = field(default_factory=HostsSettings)
     resume: ResumeSettings = field(default_factory=ResumeSettings)

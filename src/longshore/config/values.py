@@ -86,6 +86,7 @@ READERS: Final[dict[str, tuple[Callable[[object], Any], str]]] = {
     "tuple[str, ...]": (_texts, 'a list of texts (in the environment as JSON: ["10.0.0.0/8"])'),
     "Mapping[str, str]": (_text_table, 'a table of texts (in the environment as JSON: {"/a": "/b"})'),
     "Mapping[str, HostSettings]": (_table, "a table for each host"),
+    "Mapping[str, CredentialSettings]": (_table, "a table for each host"),
 }
 
 
