@@ -22,9 +22,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from tests.support.wire import Hangup, Request, Wire, check_stamps, stamped
-
-__all__ = ["Hangup", "Request", "Wire", "check_stamps", "stamped"]
+from tests.support.wire import Hangup as Hangup
+from tests.support.wire import Request as Request
+from tests.support.wire import Wire as Wire
+from tests.support.wire import check_stamps as check_stamps
+from tests.support.wire import stamped as stamped
 
 LAST_MODIFIED = "Mon, 06 Jan 2025 10:00:00 GMT"
 DATE = "Tue, 07 Jan 2025 10:00:00 GMT"

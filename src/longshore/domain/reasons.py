@@ -57,6 +57,8 @@ _ALL: Final = (
     Reason("dns", _T, "the host's name cannot be resolved", "check the name and the resolver", host_fault=True),
     Reason("connect", _T, "no connection to the host", "check that the host is up and the port open", host_fault=True),
     Reason("tls", _P, "the certificate or the TLS handshake is not acceptable", "check the certificate and the clock"),
+    Reason("host_key", _O, "the SSH server's key is not the known one", "check the key, then correct known_hosts"),
+    Reason("remote_not_found", _P, "the FTP or SFTP server has no such file", "check the path"),
     Reason("auth_required", _P, "the server wants credentials", "configure credentials for the host"),
     Reason(
         "protocol_error",

@@ -1,0 +1,116 @@
+"""Where a URL leads and whether we follow: each hop is judged before anything is sent."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import unquote
+
+import ada_url
+
+from longshore.domain.limits import SCHEMES, Credential
+from longshore.domain.redaction import safe_url
+from longshore.errors import Reasoned
+
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_WEB: Final = frozenset({"http", "https"})
+# A URL that is sent as it was written: plain printable ASCII that needs no repair.
+_PLAIN = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#\\@]+(?P<rest>[/?][!$-;=?-\[\]_a-z~|]*)?\Z", re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_DEFAULT_PORT: Final = {"http": "80", "https": "443", "ftp": "21", "ftps": "990", "sftp": "22"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One URL, taken apart once: what is sent, to whom, as whom."""
+
+    url: str  # what goes to libcurl: without credentials and fragment
+    scheme: str
+    host: str  # with the port, if it is not the scheme's own: politeness counts it
+    hostname: str
+    username: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        """Scheme and host: what credentials belong to."""
+        return self.scheme, self.host
+
+    @property
+    def credential(self) -> Credential | None:
+        """What the URL itself says about who asks."""
+        if self.username is None and self.password is None:
+            return None
+        return Credential(username=self.username or "", password=self.password)
+
+
+def read_target(raw: str) -> Target:
+    """Read a URL that was asked for; raise `bad_url` or `forbidden_scheme`."""
+    if _CONTROL.search(raw):
+        raise Reasoned("bad_url", "the URL has control characters")
+    try:
+        parsed = ada_url.URL(raw)
+    except ValueError:
+        raise Reasoned("bad_url", f"not a URL: {safe_url(raw, 200)}") from None
+    scheme = parsed.protocol[:-1]
+    if scheme not in SCHEMES:
+        raise Reasoned("forbidden_scheme", f"{scheme}: is not fetched; use http, https, ftp or sftp")
+    if not parsed.hostname:
+        raise Reasoned("bad_url", f"the URL has no host: {safe_url(raw, 200)}")
+    host = _host(parsed, scheme)
+    target = Target(
+        url=_sent(raw, parsed, scheme, host),
+        scheme=scheme,
+        host=host,
+        hostname=parsed.hostname.strip("[]"),
+        username=unquote(parsed.username) or None,
+        password=unquote(parsed.password) or None,
+    )
+    if scheme not in _WEB:
+        _check_file_target(target)
+    return target
+
+
+def _host(parsed: ada_url.URL, scheme: str) -> str:
+    """Give host and port; WHATWG knows no default port of sftp and ftps, so drop theirs here."""
+    return parsed.hostname if parsed.port in ("", _DEFAULT_PORT[scheme]) else parsed.host
+
+
+def _sent(raw: str, parsed: ada_url.URL, scheme: str, host: str) -> str:
+    """Choose the text to request: as written when that is unambiguous, else as a browser would write it."""
+    if scheme in _WEB:
+        match = _PLAIN.match(raw.partition("#")[0])
+        if match:
+            rest = match["rest"] or "/"
+            return f"{scheme}://{host}{rest if rest[0] == '/' else '/' + rest}"
+    return f"{scheme}://{host}{parsed.pathname or '/'}{parsed.search}"
+
+
+def _check_file_target(target: Target) -> None:
+    path = target.url.split("://", 1)[1].partition("/")[2]
+    if not path or path.endswith("/"):
+        raise Reasoned("bad_url", f"{target.scheme}: names a directory, not a file")
+    if _CONTROL.search(unquote(path)) or ";type=" in path.lower():
+        raise Reasoned("bad_url", f"{target.scheme}: the path has control characters or a transfer type")
+
+
+def next_target(current: Target, location: str | None) -> Target:
+    """Judge one redirect: the target it leads to, or `forbidden_redirect`."""
+    if not location:
+        raise Reasoned("protocol_error", "a redirect without Location")
+    if _CONTROL.search(location):
+        raise Reasoned("forbidden_redirect", "the redirect's Location has control characters")
+    try:
+        resolved = ada_url.URL(location, base=current.url)
+    except ValueError:
+        raise Reasoned("forbidden_redirect", "the redirect's Location is not a URL") from None
+    scheme = resolved.protocol[:-1]
+    if scheme not in _WEB:
+        raise Reasoned("forbidden_redirect", f"a redirect leads to {scheme}:")
+    if current.scheme == "https" and scheme == "http":
+        raise Reasoned("forbidden_redirect", f"a redirect leads from https to http ({resolved.host})")
+    if resolved.username or resolved.password:
+        raise Reasoned("forbidden_redirect", f"a redirect carries credentials ({resolved.host})")
+    absolute = location if _PLAIN.match(location.partition("#")[0]) else str(resolved.href)
+    return read_target(absolute)

@@ -1,0 +1,202 @@
+"""The resume ladder: from what we stored and what the server answered to what happens next. Nothing here touches anything.
+
+Before the request `plan` says what to ask for; after its head `decide` says what the body is. Every way ends with bytes
+that are one version of one object, or with another request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from longshore.domain.heads import Head, http_date
+from longshore.domain.model import Validators
+
+STRONG_DATE_AGE_S: Final = 60.0
+
+
+class Stored(Protocol):
+    """What is known of a part: written durably before its bytes counted."""
+
+    @property
+    def url(self) -> str:
+        """What was asked for."""
+
+    @property
+    def validators(self) -> Validators:
+        """What the server said identifies the object."""
+
+    @property
+    def total(self) -> int | None:
+        """Length of the whole object, if it was declared."""
+
+    @property
+    def durable_bytes(self) -> int:
+        """How many bytes are fsynced."""
+
+
+@dataclass(frozen=True, slots=True)
+class FromZero:
+    """Ask for the whole object."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FromOffset:
+    """Ask from `start`; `if_range` makes a changed object come whole. `start` below the durable offset is an overlap."""
+
+    start: int
+    if_range: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The part is the whole object: verify and publish it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """The body goes on at `offset` and ends before `end`."""
+
+    offset: int
+    end: int
+    reason: str = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class ComparePrefix:
+    """The body starts at `offset`, below our `upto`: compare what overlaps, then go on. A difference is a new object."""
+
+    offset: int
+    upto: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Drop the part. `again`: this answer is of no use either, ask once more from zero; else it is the whole object."""
+
+    reason: str
+    again: bool
+
+
+Plan = FromZero | FromOffset | Finished
+Decision = Continue | ComparePrefix | Finished | Restart
+
+
+def strong_validator(validators: Validators, answered: str | None) -> str | None:
+    """Give what If-Range may carry: a strong entity tag, or a date that is old enough to be strong (RFC 9110 8.8.2.2).
+
+    `answered` is the Date of the answer that brought the validators. A date is never used where there is an entity tag.
+    """
+    if validators.etag is not None:
+        return validators.strong_etag
+    changed, then = http_date(validators.last_modified), http_date(answered)
+    if changed is None or then is None or then - changed < STRONG_DATE_AGE_S:
+        return None
+    return validators.last_modified
+
+
+def plan(
+    part: Stored | None,
+    url: str,
+    *,
+    answered: str | None = None,
+    overlap_bytes: int = 0,
+    without_validators: bool = False,
+) -> Plan:
+    """Say what to ask for, given the part of an earlier attempt."""
+    if part is None or part.durable_bytes <= 0:
+        return FromZero("no_part")
+    if part.url != url:
+        return FromZero("other_url")
+    if part.total is not None and part.durable_bytes > part.total:
+        return FromZero("part_too_long")
+    if part.total == part.durable_bytes:
+        return Finished("complete")
+    if validator := strong_validator(part.validators, answered):
+        return FromOffset(part.durable_bytes, validator, "ok")
+    if without_validators and overlap_bytes > 0:
+        return FromOffset(max(0, part.durable_bytes - overlap_bytes), None, "unvalidated")
+    weak = part.validators.etag is not None or part.validators.last_modified is not None
+    return FromZero("validators_weak" if weak else "validators_missing")
+
+
+def decide(part: Stored, asked: FromOffset, head: Head, *, digest_known: bool = False) -> Decision:
+    """Say what the answer to a range request is. `digest_known`: the final hash will be compared with an expected one."""
+    if head.status == 206:
+        return _partial(part, asked, head)
+    if head.status == 416:
+        return _unsatisfiable(part, asked, head, digest_known=digest_known)
+    return _whole(part, asked, head)
+
+
+def _partial(part: Stored, asked: FromOffset, head: Head) -> Decision:
+    span = head.content_range
+    fault = _range_fault(part, asked, head)
+    if fault is not None or span is None or span.last is None:
+        return Restart(fault or "bad_content_range", again=True)
+    if asked.start < part.durable_bytes:
+        return ComparePrefix(asked.start, part.durable_bytes, "unvalidated")
+    return Continue(asked.start, span.last + 1)
+
+
+def _range_fault(part: Stored, asked: FromOffset, head: Head) -> str | None:
+    span = head.content_range
+    if head.media_type == "multipart/byteranges":
+        return "multipart"
+    if head.encoding is not None:
+        return "encoded"
+    if span is None or span.first is None:
+        return "bad_content_range"
+    if span.first != asked.start:
+        return "wrong_start"
+    if span.total is None:
+        return "total_unknown"
+    if part.total is not None and span.total != part.total:
+        return "total_mismatch"
+    if head.length is not None and head.length != span.length:
+        return "length_mismatch"
+    return _validator_fault(part.validators, asked.if_range, head.validators)
+
+
+def _validator_fault(stored: Validators, sent: str | None, came: Validators) -> str | None:
+    """Compare the partial answer's own validators with the stored ones, whatever If-Range promised (RFC 9110 15.3.7.3)."""
+    if sent is None:
+        changed = (stored.etag and came.etag and stored.etag != came.etag) or (
+            stored.last_modified and came.last_modified and stored.last_modified != came.last_modified
+        )
+        return "validators_mismatch" if changed else None
+    have, got = (stored.etag, came.etag) if sent == stored.etag else (stored.last_modified, came.last_modified)
+    if got is None:
+        return "validators_missing"
+    return None if got == have else "validators_mismatch"
+
+
+def _whole(part: Stored, asked: FromOffset, head: Head) -> Decision:
+    """Take a 200: the whole object, unchanged (the server ignores ranges) or new."""
+    if head.encoding is not None:
+        return Restart("encoded", again=True)
+    if asked.if_range is None:
+        return Restart("no_accept_ranges", again=False)
+    if _validator_fault(part.validators, asked.if_range, head.validators) is not None:
+        return Restart("validators_mismatch", again=False)
+    if part.total is not None and head.length is not None and head.length != part.total:
+        return Restart("total_mismatch", again=False)
+    return ComparePrefix(0, part.durable_bytes, "no_accept_ranges")
+
+
+def _unsatisfiable(part: Stored, asked: FromOffset, head: Head, *, digest_known: bool) -> Decision:
+    total = head.content_range.total if head.content_range else None
+    if total is None:
+        return Restart("unsatisfiable", again=True)
+    if total != part.durable_bytes or asked.start != part.durable_bytes:
+        return Restart("total_mismatch", again=True)
+    agrees = asked.if_range is not None and _validator_fault(part.validators, asked.if_range, head.validators) is None
+    if agrees or digest_known:
+        return Finished("range_complete")
+    return Restart("unproven", again=True)

@@ -1,0 +1,181 @@
+"""Fetch and probe: the one seam that the engine sees. Redirects are walked here, each hop judged before it is taken."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final, Self
+
+import pycurl
+
+from longshore.domain.addresses import NetworkPolicy
+from longshore.domain.heads import Head, retry_after_s
+from longshore.domain.limits import Credential, TransferSettings, credential_for
+from longshore.domain.reasons import http_reason
+from longshore.domain.redirects import REDIRECTS, Target, next_target, read_target
+from longshore.domain.verdict import is_challenge
+from longshore.errors import Reasoned
+from longshore.transfer.asks import Answer, Ask, Sink
+from longshore.transfer.line import Line, basic
+from longshore.transfer.reactor import Reactor
+from longshore.transfer.trust import ca_file, with_netrc
+from longshore.transfer.watchdog import Watchdog
+
+_IDENTITY: Final = "Accept-Encoding: identity"
+_PLAIN: Final = [_IDENTITY]
+_ANYWHERE: Final = frozenset(
+    {"accept", "accept-language"}
+)  # the only headers of a job that follow it to another origin
+
+
+class Transfer:
+    """Transfers of one event loop. Make it inside the loop and close it there."""
+
+    def __init__(self, settings: TransferSettings | None = None, policy: NetworkPolicy | None = None) -> None:
+        self.settings = settings = settings or TransferSettings()
+        self.policy = policy or NetworkPolicy()
+        self._loop = asyncio.get_running_loop()
+        self._reactor = Reactor(self._loop, connections=max(64, 2 * settings.concurrency))
+        self._watchdog = Watchdog(self._loop, self._reactor, settings)
+        self._idle: list[Line] = []
+        self._ca_file = ca_file(settings.ca_file)
+        self._credentials = with_netrc(settings.credentials, settings.netrc)
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End what is running and close every connection."""
+        if self._closed:
+            return
+        self._closed = True
+        self._watchdog.close()
+        stopped = Reasoned("interrupted", "the transfer was stopped")
+        for exchange in self._reactor.exchanges():
+            if isinstance(exchange, Line):
+                exchange.stop(stopped)
+        for line in self._idle:
+            line.close()
+        self._idle.clear()
+        self._reactor.close()
+
+    async def fetch(self, ask: Ask, sink: Sink) -> Answer:
+        """GET: give the body to the sink. Raise `Reasoned` for every end that is not the body, 304 or 416 asked for."""
+        return await self._guarded(ask, sink)
+
+    async def probe(self, ask: Ask) -> Answer:
+        """HEAD: the same without a body."""
+        return await self._guarded(ask, None)
+
+    async def _guarded(self, ask: Ask, sink: Sink | None) -> Answer:
+        """Walk under the ask's own deadline and cancel event, if it has them."""
+        deadline = ask.deadline_s if ask.deadline_s is not None else self.settings.deadline_s
+        if not deadline and ask.cancel is None:
+            return await self._walk(ask, sink)
+        walk = asyncio.ensure_future(self._walk(ask, sink))
+        watch = asyncio.ensure_future(ask.cancel.wait()) if ask.cancel is not None else None
+        try:
+            await asyncio.wait(
+                {walk, watch} if watch else {walk}, timeout=deadline or None, return_when="FIRST_COMPLETED"
+            )
+            if walk.done():
+                return walk.result()
+            if watch is not None and watch.done():
+                raise Reasoned("canceled", "canceled by request")
+            raise Reasoned("deadline", f"not finished within {deadline:g} s")
+        finally:
+            if watch is not None:
+                watch.cancel()
+            if not walk.done():
+                walk.cancel()
+                await asyncio.wait({walk})
+
+    async def _walk(self, ask: Ask, sink: Sink | None) -> Answer:
+        started = time.monotonic()
+        target = first = read_target(ask.url)
+        hops: tuple[str, ...] = ()
+        while True:
+            line = self._line()
+            headers = self._headers(ask, target, first)
+            try:
+                await line.run(ask, target, headers, sink=sink, hops=hops, max_bytes=self._most(ask))
+            except BaseException:
+                line.close()  # a handle that was cut in the middle is not used again
+                raise
+            self._idle.append(line)
+            head = line.head
+            assert head is not None
+            if head.status not in REDIRECTS:
+                self._judge(ask, head, line)
+                return self._answer(line, head, started)
+            hops = (*hops, target.url)
+            target = await self._hop(ask, target, head, hops)
+
+    def _line(self) -> Line:
+        if self._closed:
+            raise Reasoned("interrupted", "the transfer is closed")
+        self._watchdog.wake()
+        return self._idle.pop() if self._idle else Line(self._reactor, self.settings, self.policy, self._ca_file)
+
+    def _most(self, ask: Ask) -> int:
+        return self.settings.max_bytes if ask.max_bytes is None else min(ask.max_bytes, self.settings.max_bytes)
+
+    def _headers(self, ask: Ask, target: Target, first: Target) -> list[str]:
+        """Give the header lines for one hop: what the job adds goes to its own origin, secrets to their own host."""
+        own = target.origin == first.origin
+        credential = target.credential or self._credential(target)
+        if not ask.headers and not ask.ranged and not ask.conditional and credential is None:
+            return _PLAIN
+        lines = [_IDENTITY, *ask.conditions()]
+        lines += [f"{name}: {value}" for name, value in ask.headers if own or name.lower() in _ANYWHERE]
+        if credential is not None and not any(line[:14].lower() == "authorization:" for line in lines):
+            lines += basic(credential)
+        return lines
+
+    def _credential(self, target: Target) -> Credential | None:
+        if not self._credentials:
+            return None
+        return credential_for(self._credentials, target.scheme, target.host, target.hostname)
+
+    async def _hop(self, ask: Ask, current: Target, head: Head, hops: tuple[str, ...]) -> Target:
+        if len(hops) > self.settings.max_redirects:
+            raise Reasoned("redirect_loop", f"{current.host}: more than {self.settings.max_redirects} redirects")
+        target = next_target(current, head.headers.get("location"))
+        if target.url in hops:
+            raise Reasoned("redirect_loop", f"{target.host}: the redirects go in a circle")
+        if ask.on_hop is not None and target.host != current.host and not await ask.on_hop(target.host):
+            raise Reasoned("host_busy", f"{target.host} has no free slot", hint=target.host)
+        return target
+
+    def _judge(self, ask: Ask, head: Head, line: Line) -> None:
+        """Raise for an answer that is none."""
+        status = head.status
+        if status in (200, 206):
+            span = head.content_range.length if status == 206 and head.content_range else None
+            if line.sink is not None and span is not None and line.received < span:
+                raise Reasoned("truncated", f"{line.target.host}: {line.received} of {span} bytes of the range")
+            return
+        if (status == 304 and ask.conditional) or (status == 416 and ask.ranged):
+            return
+        if status == 304:
+            raise Reasoned("protocol_error", f"{line.target.host}: not modified, but nobody asked")
+        wait = retry_after_s(head.headers.get("retry-after"), now=time.time(), date=head.headers.get("date"))
+        if is_challenge(head.status, head.headers, line.kept):
+            raise Reasoned(
+                "blocked_challenge", f"{line.target.host} answered {status} with a challenge", retry_after_s=wait
+            )
+        raise Reasoned(http_reason(status), f"{line.target.host} answered {status}", retry_after_s=wait)
+
+    def _answer(self, line: Line, head: Head, started: float) -> Answer:
+        easy = line.easy
+        return Answer(
+            head=head,
+            received_bytes=line.received if line.sink is not None else 0,
+            elapsed_s=time.monotonic() - started,
+            new_connections=easy.getinfo(pycurl.NUM_CONNECTS),
+            address=easy.getinfo(pycurl.PRIMARY_IP),
+        )

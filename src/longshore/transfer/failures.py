@@ -1,0 +1,98 @@
+"""From libcurl's error codes to our reasons. Nothing of libcurl leaves this package."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pycurl
+
+from longshore.domain.redaction import safe_text
+from longshore.errors import Reasoned
+
+_E_HTTP2_STREAM: Final = 92  # libcurl codes that pycurl has no name for
+_E_TOO_LARGE: Final = 100
+_TLS: Final = frozenset(
+    {
+        pycurl.E_SSL_CONNECT_ERROR,
+        pycurl.E_SSL_CERTPROBLEM,
+        pycurl.E_SSL_CIPHER,
+        pycurl.E_PEER_FAILED_VERIFICATION,
+        pycurl.E_USE_SSL_FAILED,
+        pycurl.E_SSL_CACERT_BADFILE,
+        pycurl.E_SSL_CRL_BADFILE,
+        pycurl.E_SSL_ISSUER_ERROR,
+        pycurl.E_SSL_PINNEDPUBKEYNOTMATCH,
+        pycurl.E_SSL_INVALIDCERTSTATUS,
+    }
+)
+_BROKEN_LINE: Final = frozenset(
+    {
+        pycurl.E_RECV_ERROR,
+        pycurl.E_SEND_ERROR,
+        pycurl.E_GOT_NOTHING,
+        pycurl.E_HTTP2,
+        _E_HTTP2_STREAM,
+        pycurl.E_PARTIAL_FILE,
+    }
+)
+_BY_CODE: Final = {
+    pycurl.E_COULDNT_RESOLVE_HOST: "dns",
+    pycurl.E_COULDNT_RESOLVE_PROXY: "dns",
+    pycurl.E_COULDNT_CONNECT: "connect",
+    pycurl.E_OPERATION_TIMEDOUT: "connect",  # only connecting has libcurl's own clock; the rest is watched by us
+    pycurl.E_FTP_ACCEPT_FAILED: "connect",
+    pycurl.E_FTP_ACCEPT_TIMEOUT: "connect",
+    pycurl.E_URL_MALFORMAT: "bad_url",
+    pycurl.E_BAD_CONTENT_ENCODING: "content_encoding",
+    pycurl.E_FILESIZE_EXCEEDED: "too_large",
+    _E_TOO_LARGE: "header_too_large",
+    pycurl.E_LOGIN_DENIED: "auth_required",
+    pycurl.E_REMOTE_ACCESS_DENIED: "auth_required",
+    pycurl.E_REMOTE_FILE_NOT_FOUND: "remote_not_found",
+    pycurl.E_FTP_COULDNT_RETR_FILE: "remote_not_found",
+    pycurl.E_BAD_DOWNLOAD_RESUME: "bad_range",
+    pycurl.E_RANGE_ERROR: "bad_range",
+    pycurl.E_FTP_COULDNT_USE_REST: "bad_range",
+    pycurl.E_OUT_OF_MEMORY: "internal_error",
+    pycurl.E_FAILED_INIT: "internal_error",
+}
+# A handshake that the network cut is a broken connection; one that OpenSSL refused is a matter of trust.
+_CUT_SHORT: Final = (
+    "SSL_ERROR_SYSCALL",
+    "unexpected eof",
+    "Connection reset",
+    "Recv failure",
+    "Broken pipe",
+    "timed out",
+)
+
+
+def failure(code: int, message: str, *, host: str, scheme: str, begun: bool) -> Reasoned:
+    """Name the reason of a transfer that libcurl gave up. `begun` says that the body had started."""
+    name = reason_of(code, message, scheme=scheme, begun=begun)
+    detail = safe_text(message) or pycurl_word(code)
+    return Reasoned(name, f"{host}: {detail}")
+
+
+def reason_of(code: int, message: str, *, scheme: str, begun: bool) -> str:
+    """Give the reason's name."""
+    if "headers" in message and ("Too large" in message or "Too many" in message):
+        return "header_too_large"
+    if code == pycurl.E_PEER_FAILED_VERIFICATION and scheme == "sftp":
+        return "host_key"
+    if code in _TLS:
+        return "connect" if code == pycurl.E_SSL_CONNECT_ERROR and any(w in message for w in _CUT_SHORT) else "tls"
+    if code in _BROKEN_LINE:
+        return "truncated" if begun or code == pycurl.E_PARTIAL_FILE else _unanswered(code)
+    if code == pycurl.E_SSH:
+        return "truncated" if begun else "connect"
+    return _BY_CODE.get(code, "protocol_error")
+
+
+def _unanswered(code: int) -> str:
+    return "connect" if code in (pycurl.E_RECV_ERROR, pycurl.E_SEND_ERROR) else "protocol_error"
+
+
+def pycurl_word(code: int) -> str:
+    """Say something when libcurl said nothing."""
+    return f"transfer failed (libcurl {code})"

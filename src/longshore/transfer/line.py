@@ -1,0 +1,245 @@
+"""One easy handle and what it is doing: options, callbacks, limits. The only place that touches pycurl's options."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Any, Final
+
+import pycurl
+
+from longshore.domain.addresses import NetworkPolicy
+from longshore.domain.heads import Head, parse_head
+from longshore.domain.limits import Credential, TransferSettings
+from longshore.domain.redirects import REDIRECTS, Target
+from longshore.errors import Reasoned
+from longshore.transfer.asks import Ask, Sink
+from longshore.transfer.failures import failure
+from longshore.transfer.reactor import Reactor
+
+_PROTOCOLS: Final = pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS | pycurl.PROTO_FTP | pycurl.PROTO_FTPS | pycurl.PROTO_SFTP
+_IGNORED_BODY: Final = 65_536  # of redirects and refusals: read to keep the connection, up to here
+_KEPT_BODY: Final = 4096  # of refusals: to tell a challenge from a plain no
+
+
+class _EnoughError(Exception):
+    """The rest of this body is of no use; the answer is known."""
+
+
+class Line:
+    """A reusable easy handle. `run` gives a future; the callbacks fill `head`, `received` and the sink."""
+
+    def __init__(
+        self, reactor: Reactor, settings: TransferSettings, policy: NetworkPolicy, ca_file: str | None
+    ) -> None:
+        self.easy: Any = pycurl.Curl()
+        self._reactor = reactor
+        self._settings = settings
+        self._policy = policy
+        self.lines: list[bytes] = []
+        self._sent_headers: list[str] | None = None
+        self._sent_nobody = False
+        self._done: asyncio.Future[None] | None = None
+        self._set_constants(ca_file)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.lines.clear()
+        self.head: Head | None = None
+        self.received = 0
+        self.kept = b""
+        self.held = False
+        self.refused: str | None = None
+        self.opened = 0
+        self.moved = (0.0, -1)  # when the watchdog last saw progress, and how far it was
+        self.pace = (0.0, 0)  # where the speed window began
+        self._fault: BaseException | None = None
+        self._take: Callable[[bytes], bool | None] = self._drop
+        self._limit = _IGNORED_BODY
+
+    def _set_constants(self, ca_file: str | None) -> None:
+        settings, easy = self._settings, self.easy
+        easy.setopt(pycurl.NOSIGNAL, 1)
+        easy.setopt(pycurl.PROTOCOLS, _PROTOCOLS)
+        easy.setopt(pycurl.FOLLOWLOCATION, 0)
+        easy.setopt(pycurl.PATH_AS_IS, 1)
+        easy.setopt(pycurl.HTTP09_ALLOWED, 0)
+        easy.setopt(pycurl.PROXY, settings.proxy or "")  # an empty one switches the environment's off
+        easy.setopt(pycurl.NETRC, pycurl.NETRC_IGNORED)
+        easy.setopt(pycurl.USERAGENT, settings.user_agent)
+        easy.setopt(pycurl.BUFFERSIZE, max(16_384, min(settings.chunk_bytes, 524_288)))
+        easy.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(settings.connect_s * 1000)))
+        easy.setopt(pycurl.TCP_KEEPALIVE, 1)
+        version = pycurl.CURL_HTTP_VERSION_2TLS if settings.http2 else pycurl.CURL_HTTP_VERSION_1_1
+        easy.setopt(pycurl.HTTP_VERSION, version)
+        easy.setopt(pycurl.SSL_VERIFYPEER, 1)
+        easy.setopt(pycurl.SSL_VERIFYHOST, 2)
+        easy.setopt(pycurl.SSLVERSION, pycurl.SSLVERSION_TLSv1_2)
+        if ca_file is not None:
+            easy.setopt(pycurl.CAINFO, ca_file)
+        easy.setopt(pycurl.HEADERFUNCTION, self.lines.append)  # no Python runs per header line
+        easy.setopt(pycurl.WRITEFUNCTION, self._write)
+        easy.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
+
+    # --- one exchange
+
+    def run(
+        self, ask: Ask, target: Target, headers: list[str], *, sink: Sink | None, hops: tuple[str, ...], max_bytes: int
+    ) -> asyncio.Future[None]:
+        """Send one request (HEAD without a sink) and return when its answer is over."""
+        self._clear()
+        self.ask, self.target, self.sink, self.hops, self._max = ask, target, sink, hops, max_bytes
+        easy = self.easy
+        easy.setopt(pycurl.URL, target.url)
+        nobody = sink is None
+        if nobody is not self._sent_nobody:
+            easy.setopt(pycurl.NOBODY, nobody)
+            if not nobody:
+                easy.setopt(pycurl.HTTPGET, 1)
+            self._sent_nobody = nobody
+        if headers != self._sent_headers:
+            easy.setopt(pycurl.HTTPHEADER, headers)
+            self._sent_headers = headers
+        self._done = future = asyncio.get_running_loop().create_future()
+        self._reactor.start(self)
+        return future
+
+    def finished(self, code: int, message: str) -> None:
+        """Take libcurl's verdict and end the future."""
+        future, self._done = self._done, None
+        if future is None or future.done():
+            return
+        try:
+            self._conclude(code, message)
+        except BaseException as error:  # noqa: BLE001  whatever a sink raised belongs to who awaits
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+
+    def _conclude(self, code: int, message: str) -> None:
+        fault = self._fault
+        if fault is not None and not isinstance(fault, _EnoughError):
+            raise fault
+        if code and fault is None:
+            if self.refused is not None and not self.opened:
+                raise Reasoned(
+                    "forbidden_address", f"{self.target.host} leads to an address that is not public ({self.refused})"
+                )
+            raise failure(code, message, host=self.target.host, scheme=self.target.scheme, begun=self.received > 0)
+        if self.head is None:
+            self._begin()
+
+    def stop(self, error: BaseException) -> None:
+        """End the exchange at once with this error."""
+        self._reactor.drop(self)
+        future, self._done = self._done, None
+        if future is not None and not future.done():
+            future.set_exception(error)
+
+    def close(self) -> None:
+        """Give the handle back for good."""
+        self._reactor.drop(self)
+        self.easy.close()
+
+    def resume(self) -> None:
+        """Go on after a pause."""
+        if self.held:
+            self.held = False
+            self._reactor.resume(self)
+
+    # --- libcurl's callbacks
+
+    def _write(self, data: bytes) -> int | None:
+        if self.held:
+            return int(pycurl.WRITEFUNC_PAUSE)
+        try:
+            if self.head is None:
+                self._begin()
+            self.received += len(data)
+            if self.received > self._limit:
+                self._overrun()
+            if self._take(data) is False:
+                self.held = True
+        except BaseException as error:  # noqa: BLE001  it must not cross libcurl; `finished` raises it
+            self._fault = error
+            return 0
+        return None
+
+    def _open_socket(self, _purpose: int, address: Any) -> Any:
+        try:
+            word = self._policy.refusal(address.addr[0]) if self._settings.proxy is None else None
+            if word is not None:
+                self.refused = word
+                return pycurl.SOCKET_BAD
+            self.opened += 1
+            return socket.socket(address.family, address.socktype, address.protocol)
+        except OSError as error:
+            self._fault = Reasoned("connect", f"{self.target.host}: no socket ({error.strerror})")
+            return pycurl.SOCKET_BAD
+
+    # --- the head
+
+    def _begin(self) -> None:
+        """Read the head and decide what happens to the body."""
+        self.head = head = self._read_head()
+        if head.status in (200, 206):
+            self._check_success(head)
+            if self.sink is None:
+                return
+            self._limit = self._body_limit(head)
+            self.sink.resume = self.resume
+            self._take = self.sink.write
+            self.sink.begin(head)
+        elif head.status not in REDIRECTS:
+            self._take = self._keep
+
+    def _read_head(self) -> Head:
+        if sum(map(len, self.lines)) > self._settings.max_header_bytes:
+            raise Reasoned("header_too_large", f"{self.target.host}: the answer's headers are too large")
+        return parse_head(self.lines, self.target.url, self.hops)
+
+    def _check_success(self, head: Head) -> None:
+        if head.encoding is not None and self.sink is not None:
+            raise Reasoned("content_encoding", f"{self.target.host}: the body is encoded ({head.encoding[:40]})")
+        if head.status == 206:
+            if head.media_type == "multipart/byteranges":
+                raise Reasoned("bad_range", f"{self.target.host}: several ranges came, one was asked for")
+            span = head.content_range
+            if not self.ask.ranged and (span is None or not span.whole):
+                raise Reasoned("bad_range", f"{self.target.host}: a part came although the whole was asked for")
+        total = head.total if head.total is not None else head.length
+        if total is not None and total > self._max:
+            raise Reasoned("too_large", f"{self.target.host}: {total} bytes; {self._max} are allowed")
+
+    def _body_limit(self, head: Head) -> int:
+        span = head.content_range.length if head.status == 206 and head.content_range else None
+        return min(self._max, span if span is not None else self._max)
+
+    def _overrun(self) -> None:
+        head = self.head
+        if head is None or head.status not in (200, 206):
+            raise _EnoughError
+        span = head.content_range.length if head.status == 206 and head.content_range else None
+        if span is not None and self.received > span:
+            raise Reasoned("length_mismatch", f"{self.target.host}: more came than the range holds")
+        raise Reasoned("too_large", f"{self.target.host}: more than {self._max} bytes")
+
+    def _drop(self, _data: bytes) -> None:
+        """Read on, keep nothing."""
+
+    def _keep(self, data: bytes) -> None:
+        if len(self.kept) < _KEPT_BODY:
+            self.kept = (self.kept + data)[:_KEPT_BODY]
+
+
+def basic(credential: Credential) -> list[str]:
+    """Give the header lines that a credential is sent as."""
+    lines = [f"{name}: {value}" for name, value in credential.headers]
+    if credential.token is not None:
+        lines.append(f"Authorization: Bearer {credential.token}")
+    elif credential.username is not None:
+        pair = f"{credential.username}:{credential.password or ''}"
+        lines.append("Authorization: Basic " + b64encode(pair.encode()).decode())
+    return lines

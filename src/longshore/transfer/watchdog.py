@@ -1,0 +1,65 @@
+"""Stalls and slowness: one look over all running lines now and then, instead of a timer per transfer."""
+
+from __future__ import annotations
+
+import asyncio
+
+from longshore.domain.limits import TransferSettings
+from longshore.errors import Reasoned
+from longshore.transfer.line import Line
+from longshore.transfer.reactor import Reactor
+
+
+class Watchdog:
+    """Stops lines that do not move. Sleeps when nothing runs."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, reactor: Reactor, settings: TransferSettings) -> None:
+        self._loop = loop
+        self._reactor = reactor
+        self._settings = settings
+        limits = [settings.stall_s, settings.speed_window_s if settings.min_speed_bytes_s else 0]
+        shortest = min((limit for limit in limits if limit > 0), default=0.0)
+        self._every = min(1.0, max(0.02, shortest / 8)) if shortest else 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def wake(self) -> None:
+        """Watch, because something starts."""
+        if self._timer is None and self._every:
+            self._timer = self._loop.call_later(self._every, self._look)
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._every = 0.0
+
+    def _look(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        exchanges = self._reactor.exchanges()
+        for exchange in exchanges:
+            if isinstance(exchange, Line) and (error := self._complaint(exchange, now)):
+                exchange.stop(error)
+        if exchanges:
+            self.wake()
+
+    def _complaint(self, line: Line, now: float) -> Reasoned | None:
+        """Say what is wrong with a line's progress. A line that waits for us is never too slow."""
+        settings = self._settings
+        progress = line.received + len(line.lines)
+        since, seen = line.moved
+        if progress != seen or line.held:
+            line.moved = (now, progress)
+        elif settings.stall_s and now - since >= settings.stall_s:
+            return Reasoned("too_slow", f"{line.target.host}: no byte for {settings.stall_s:g} s")
+        if not settings.min_speed_bytes_s:
+            return None
+        began, had = line.pace
+        if not began or line.held:
+            line.pace = (now, line.received)
+        elif now - began >= settings.speed_window_s:
+            if line.received - had < settings.min_speed_bytes_s * (now - began):
+                limit = settings.min_speed_bytes_s
+                return Reasoned("too_slow", f"{line.target.host}: slower than {limit:g} bytes/s")
+            line.pace = (now, line.received)
+        return None
