@@ -22,11 +22,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from tests.support.wire import Hangup as Hangup
-from tests.support.wire import Request as Request
-from tests.support.wire import Wire as Wire
-from tests.support.wire import check_stamps as check_stamps
-from tests.support.wire import stamped as stamped
+from tests.support.wire import Hangup, Request, Wire, check_stamps, stamped
+
+__all__ = ["Hangup", "Origin", "Request", "Thing", "Wire", "check_stamps", "stamped"]  # and every behaviour, by name
 
 LAST_MODIFIED = "Mon, 06 Jan 2025 10:00:00 GMT"
 DATE = "Tue, 07 Jan 2025 10:00:00 GMT"
