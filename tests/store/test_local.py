@@ -14,7 +14,7 @@ import pytest
 from longshore.domain.model import Blob, Scope, Validators
 from longshore.errors import NotFound, StoreError
 from longshore.store import LocalStore, Problem, Staged, StoreSettings, open_store
-from longshore.store.local import LAYOUT_FILE
+from longshore.store.shelf import LAYOUT_FILE
 
 SCOPE = Scope("acme", "corpus")
 

@@ -4,6 +4,7 @@ from longshore.store.contract import Held, Problem, Staged, Store
 from longshore.store.local import LocalStore
 from longshore.store.opening import open_store
 from longshore.store.parts import Part, PartFacts
+from longshore.store.placing import place
 from longshore.store.pump import Pump
 from longshore.store.room import QuotaSettings, Reservation, Room
 from longshore.store.settings import StoreSettings
@@ -22,4 +23,5 @@ __all__ = [
     "Store",
     "StoreSettings",
     "open_store",
+    "place",
 ]

@@ -105,11 +105,17 @@ class Store(Protocol):
     def preallocation(self, total: int | None, ceiling: int) -> int:
         """Say how many bytes `Part.begin` may set aside for a body that claims `total`, of `ceiling` reserved."""
 
-    def quarantine_body(self, body: bytes | Part, why: str) -> str:
-        """Keep a body that failed its verdict, under a private name."""
+    def quarantine_body(self, scope: Scope, job_id: str, epoch: int, body: bytes | Part, why: str) -> str | None:
+        """Keep a body that failed its verdict, for a person to look at; None where it could not be kept."""
 
     def quarantine(self, scope: Scope, pointer: str, why: str) -> str | None:
         """Move a blob out of reach and give its name there; None if it was gone."""
+
+    def restore(self, scope: Scope, name: str) -> bool:
+        """Put a quarantined blob back under its name; False if it is not there. What has the name by now stays."""
+
+    def forget(self, scope: Scope, name: str) -> None:
+        """Remove something from quarantine for good."""
 
     def reserve(self, scope: Scope, nbytes: int) -> Reservation:
         """Set room aside for bytes to come, or raise `DiskFull` or `OverBudget`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 from typing import Final
 
@@ -15,10 +16,12 @@ CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXE
 READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 BLOCK: Final = 4096
 _KEEP_SIZE: Final = 1
+_FICLONE: Final = 0x40049409
 _NO_REPLACE: Final = 1
 NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
 _WRITE_BEGIN: Final = 2  # SYNC_FILE_RANGE_WRITE: start, do not wait
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NO_REFLINK: Final = frozenset({errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM})
 _OURS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 # Where syncfs is known to report what failed: ext2/3/4, XFS, Btrfs, F2FS, tmpfs.
 _TRUSTED: Final = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994})
@@ -103,6 +106,17 @@ def write_all(fd: int, data: bytes | memoryview, offset: int = 0) -> None:
 def rename_noreplace(source: str, source_dir: int, target: str, target_dir: int) -> None:
     """Move a name without replacing another, where the file system has no links."""
     _checked(_libc.renameat2(source_dir, source.encode(), target_dir, target.encode(), ctypes.c_uint(_NO_REPLACE)))
+
+
+def reflink(target: int, source: int) -> bool:
+    """Share the source's blocks, where the file system can."""
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+    except OSError as error:
+        if error.errno in _NO_REFLINK:
+            return False
+        raise
+    return True
 
 
 def unlink(name: str, parent: int) -> bool:

@@ -254,6 +254,17 @@ class Part:
         self.checkpoint()
         return True
 
+    def take_from(self, source: int) -> None:
+        """Fill this part with a foreign file: share its blocks where that works, else copy, hashing either way."""
+        size = os.fstat(source).st_size
+        try:
+            if disk.reflink(self.fd, source):
+                self.hash_to(size)
+            else:
+                self._copy(source, size)
+        except OSError as error:
+            raise disk.typed(error, "taking a file in") from error
+
     def _copy(self, source: int, nbytes: int) -> None:
         while self.size_bytes < nbytes:
             piece = os.pread(source, min(COPY_BYTES, nbytes - self.size_bytes), self.size_bytes)

@@ -9,9 +9,7 @@ room/                                                 reservations
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -25,12 +23,13 @@ from longshore.errors import BadInput
 from longshore.store import disk, names
 from longshore.store.parts import BODY, Part, PartFacts, empty_part, read_facts
 from longshore.store.pump import Buffers, Pump
+from longshore.store.quarantine import Quarantine
 from longshore.store.room import Rooms
 from longshore.store.settings import StoreSettings
 
 AREAS: Final = ("parts", "small", "quarantine", "room")
 PUMP_THREADS: Final = 8
-failpoints.declare("part.create", "part.drop", "quarantine.rename")
+failpoints.declare("part.create", "part.drop")
 
 
 class Staging:
@@ -41,6 +40,7 @@ class Staging:
         self.areas = {area: disk.open_directory(area, self.fd, create=True) for area in AREAS}
         os.fsync(self.fd)
         self.settings = settings
+        self.quarantine = Quarantine(self.areas["quarantine"])
         self.rooms = Rooms(self.areas["room"], settings.quota, used_bytes)
         self._pool = ThreadPoolExecutor(PUMP_THREADS, "longshore-pump")
         self._buffers = Buffers()
@@ -210,34 +210,6 @@ class Staging:
                 if S_ISREG(stat.st_mode) and stat.st_size == size_bytes:
                     found.append(replace(facts, durable_bytes=size_bytes))
         return sorted(found, key=lambda facts: -facts.epoch)
-
-    def quarantine(self, name: str, parent: int, why: str) -> str:
-        """Move a file out of reach, with a note beside it."""
-        target = self._note(name, why)
-        failpoints.hit("quarantine.rename")
-        os.rename(name, target, src_dir_fd=parent, dst_dir_fd=self.areas["quarantine"])
-        os.fsync(self.areas["quarantine"])
-        return target
-
-    def quarantine_body(self, body: bytes | Part, why: str) -> str:
-        """Keep a body that failed its verdict, for a person to look at; the part itself goes on to its end."""
-        target = self._note("body", why)
-        if isinstance(body, bytes):
-            fd = os.open(target, disk.CREATE, 0o400, dir_fd=self.areas["quarantine"])
-            try:
-                disk.write_all(fd, body)
-            finally:
-                os.close(fd)
-        else:
-            body.link_to(target, self.areas["quarantine"])
-        return target
-
-    def _note(self, name: str, why: str) -> str:
-        target = f"{name}.{uuid.uuid4().hex[:12]}"
-        fd = os.open(target + ".json", disk.CREATE, 0o600, dir_fd=self.areas["quarantine"])
-        with os.fdopen(fd, "wb") as note:
-            note.write(json.dumps({"why": why}).encode())
-        return target
 
     @staticmethod
     def _job_path(scope: Scope, job_id: str) -> tuple[str, str, str]:

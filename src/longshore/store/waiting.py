@@ -52,9 +52,9 @@ class WaitingRoom:
         self.staging.drop_part(facts)
         self.staging.drop_smalls(facts.scope, facts.job_id, facts.epoch)
 
-    def quarantine_body(self, body: bytes | Part, why: str) -> str:
-        """Keep a body that failed its verdict, under a private name."""
-        return self.staging.quarantine_body(body, why)
+    def quarantine_body(self, scope: Scope, job_id: str, epoch: int, body: bytes | Part, why: str) -> str | None:
+        """Keep a body that failed its verdict, for a person to look at; None where it could not be kept."""
+        return self.staging.quarantine.keep_body(scope, job_id, epoch, body, why)
 
     def reserve(self, scope: Scope, nbytes: int) -> Reservation:
         """Set room aside for bytes to come, or raise `DiskFull` or `OverBudget`."""

@@ -1,0 +1,102 @@
+"""Quarantine: what was found damaged, unreferenced or not what it should be, out of reach and with a note beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid
+from typing import Any, Final
+
+from longshore import failpoints
+from longshore.domain.model import Scope
+from longshore.store import disk
+from longshore.store.parts import Part
+
+MOST_BODIES: Final = 200  # kept for a person to look at; older ones make room
+LARGEST_BODY: Final = 64 << 20
+_BODY: Final = "body."
+failpoints.declare("quarantine.note", "quarantine.rename", "quarantine.restore")
+
+
+class Quarantine:
+    """A directory of the staging area."""
+
+    def __init__(self, directory: int) -> None:
+        self._fd = directory
+
+    def take(self, scope: Scope, name: str, parent: int, pointer: str | None, why: str) -> str:
+        """Move a file here. With `pointer` it can be restored."""
+        target = f"{name}.{uuid.uuid4().hex[:12]}"
+        self._write_note(target, {"scope": list(scope), "pointer": pointer, "why": why})
+        failpoints.hit("quarantine.rename")
+        os.rename(name, target, src_dir_fd=parent, dst_dir_fd=self._fd)
+        os.fsync(self._fd)
+        return target
+
+    def keep_body(self, scope: Scope, job_id: str, epoch: int, body: bytes | Part, why: str) -> str | None:
+        """Keep a body that failed its verdict; the part itself goes on to its end."""
+        size = len(body) if isinstance(body, bytes) else body.size_bytes
+        if size > LARGEST_BODY:
+            return None
+        target = _BODY + uuid.uuid4().hex
+        try:
+            self._make_room()
+            if isinstance(body, bytes):
+                fd = os.open(target, disk.CREATE, 0o400, dir_fd=self._fd)
+                try:
+                    disk.write_all(fd, body)
+                finally:
+                    os.close(fd)
+            else:
+                body.link_to(target, self._fd)
+            self._write_note(target, {"scope": list(scope), "job_id": job_id, "epoch": epoch, "why": why})
+        except OSError:  # a courtesy: it never decides what becomes of the job
+            return None
+        return target
+
+    def _make_room(self) -> None:
+        bodies = [name for name in os.listdir(self._fd) if name.startswith(_BODY) and not name.endswith(".json")]
+        if len(bodies) < MOST_BODIES:
+            return
+        oldest = min(bodies, key=lambda name: os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_mtime_ns)
+        self._remove(oldest)
+
+    def _write_note(self, target: str, note: dict[str, Any]) -> None:
+        failpoints.hit("quarantine.note")
+        fd = os.open(target + ".json", disk.CREATE, 0o600, dir_fd=self._fd)
+        try:
+            disk.write_all(fd, json.dumps(note).encode())
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def _read_note(self, name: str) -> dict[str, Any]:
+        with contextlib.suppress(OSError, ValueError):
+            with os.fdopen(os.open(name + ".json", disk.READ, dir_fd=self._fd), "rb") as file:
+                note = json.loads(file.read(1 << 16))
+                if isinstance(note, dict):
+                    return note
+        return {}
+
+    def pointer_of(self, scope: Scope, name: str) -> str | None:
+        """Say where something of this scope came from, if it is here."""
+        note = self._read_note(name) if "/" not in name else {}
+        pointer = note.get("pointer")
+        ours = note.get("scope") == list(scope) and isinstance(pointer, str)
+        return pointer if ours and name in os.listdir(self._fd) else None
+
+    def give_back(self, name: str, file: str, directory: int) -> None:
+        """Give it its old name again, unless something has that by now."""
+        failpoints.hit("quarantine.restore")
+        with contextlib.suppress(FileExistsError):
+            os.link(name, file, src_dir_fd=self._fd, dst_dir_fd=directory, follow_symlinks=False)
+
+    def forget(self, scope: Scope, name: str) -> None:
+        """Remove something of this scope for good."""
+        if "/" not in name and self._read_note(name).get("scope") == list(scope):
+            self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        disk.unlink(name, self._fd)
+        disk.unlink(name + ".json", self._fd)

@@ -1,0 +1,207 @@
+"""The shelf of a local store: which directory a blob lies in, and how it is found again."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from stat import S_ISREG
+from typing import Final
+
+from longshore import failpoints
+from longshore.domain.model import Scope
+from longshore.errors import NotFound, StoreError
+from longshore.store import disk, names
+from longshore.store.barriers import Barrier
+from longshore.store.contract import Held
+
+LAYOUT: Final = 1
+LAYOUT_FILE: Final = ".layout.json"
+COUNT_AGAIN_S: Final = 60.0
+Shard = tuple[Scope, str]
+failpoints.declare("link.mkdir")
+
+
+class Shelf:
+    """`<root>/<tenant>/<project>/<shard>/<sha256><ext>`, reached by descriptors and never through a link."""
+
+    def __init__(self, root: Path, width: int) -> None:
+        self.root = root
+        self.width = width
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.fd = os.open(root, disk.DIRECTORY)
+        self._check_layout()
+        self.settled: set[Shard] = set()  # directories whose own names are known to be durable
+        self._counted: dict[str, tuple[float, int]] = {}
+
+    def _check_layout(self) -> None:
+        wanted = {"layout": LAYOUT, "shard_width": self.width}
+        try:
+            with os.fdopen(os.open(LAYOUT_FILE, disk.READ, dir_fd=self.fd), "rb") as file:
+                found = json.loads(file.read(4096))
+        except FileNotFoundError:
+            self._write_layout(wanted)
+            return
+        except ValueError:
+            found = None
+        if found != wanted:
+            raise StoreError(
+                f"the store at {self.root} is laid out as {found}, not as {wanted}",
+                hint="set shard.width as it was, or copy the store with `longshore store copy`",
+            )
+
+    def _write_layout(self, wanted: dict[str, int]) -> None:
+        name = f"{LAYOUT_FILE}.{uuid.uuid4().hex}"
+        fd = os.open(name, disk.CREATE, 0o600, dir_fd=self.fd)
+        try:
+            disk.write_all(fd, json.dumps(wanted).encode())
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(name, LAYOUT_FILE, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+        os.fsync(self.fd)
+
+    def open_shard(self, scope: Scope, shard: str, barrier: Barrier, fresh: set[Shard]) -> int:
+        """Open a shard's directory; until its own name is known to be durable, its parents join the barrier."""
+        path = (names.encode(scope.tenant_id), names.encode(scope.project_id), shard)[: 3 if shard else 2]
+        if (scope, shard) in self.settled:
+            with contextlib.suppress(FileNotFoundError):
+                return disk.open_path(path, self.fd)
+        failpoints.hit("link.mkdir")
+        fd = os.dup(self.fd)
+        for name in path:
+            try:
+                below = disk.open_directory(name, fd, create=True)
+            except OSError:
+                os.close(fd)
+                raise
+            barrier.take(fd)
+            fd = below
+        if any(map(names.is_hashed, path)):
+            self._write_scope_note(scope, path)
+        fresh.add((scope, shard))
+        return fd
+
+    def _write_scope_note(self, scope: Scope, path: tuple[str, ...]) -> None:
+        """A hashed name cannot be read back: say beside it what it stands for."""
+        fd = disk.open_path(path[:2], self.fd)
+        try:
+            with contextlib.suppress(FileExistsError):
+                note = os.open(".scope.json", disk.CREATE, 0o600, dir_fd=fd)
+                try:
+                    disk.write_all(note, json.dumps(list(scope)).encode())
+                    os.fsync(note)
+                finally:
+                    os.close(note)
+        finally:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def at(self, scope: Scope, pointer: str) -> Iterator[tuple[int, str]]:
+        """Open the directory of a blob and name its file there."""
+        place = names.parse(scope, pointer)
+        try:
+            directory = disk.open_path(tuple(filter(None, place[:3])), self.fd)
+            try:
+                yield directory, place.file
+            finally:
+                os.close(directory)
+        except FileNotFoundError:
+            raise NotFound(f"blob {place.sha256} is not in the store") from None
+        except OSError as error:
+            raise disk.typed(error, f"blob {place.sha256}") from error
+
+    def look_up(self, scope: Scope, sha256: str) -> tuple[str, int] | None:
+        """Find a blob by its hash: pointer and size."""
+        width = self.width
+        wanted = names.place(scope, names.check_sha256(sha256), "", width)
+        try:
+            directory = disk.open_path(tuple(filter(None, wanted[:3])), self.fd)
+        except FileNotFoundError:
+            return None
+        try:
+            for ext in itertools.chain(names.EXTENSIONS, _other_extensions(directory, sha256)):
+                with contextlib.suppress(FileNotFoundError):
+                    stat = os.stat(sha256 + ext, dir_fd=directory, follow_symlinks=False)
+                    if S_ISREG(stat.st_mode):
+                        return names.place(scope, sha256, ext, width).pointer, stat.st_size
+        finally:
+            os.close(directory)
+        return None
+
+    def walk(self) -> Iterator[Held]:
+        """Give every blob of every tenant."""
+        for tenant in sorted(os.listdir(self.fd)):
+            if not tenant.startswith("."):
+                yield from self._walk_tenant(tenant)
+
+    def _walk_tenant(self, tenant: str) -> Iterator[Held]:
+        for path, fd in _below((tenant,), self.fd):
+            scope = _read_scope(path, fd)
+            shards = _below((), fd) if self.width else [((), os.dup(fd))]
+            for shard, directory in shards:
+                for entry in os.scandir(directory):
+                    if len(entry.name) < 64 or not entry.is_file(follow_symlinks=False):
+                        continue
+                    stat = entry.stat(follow_symlinks=False)
+                    pointer = "/".join((*path, *shard, entry.name))
+                    yield Held(scope, entry.name[:64], stat.st_size, pointer, stat.st_mtime_ns // 1000)
+                if not self.width:
+                    os.close(directory)
+
+    def count(self, tenant_id: str) -> int:
+        """Say how many bytes a tenant holds; walked now and then, and added to in between."""
+        known = self._counted.get(tenant_id)
+        if known is None or time.monotonic() - known[0] > COUNT_AGAIN_S:
+            try:
+                total = sum(held.size_bytes for held in self._walk_tenant(names.encode(tenant_id)))
+            except FileNotFoundError:
+                total = 0
+            known = self._counted[tenant_id] = (time.monotonic(), total)
+        return known[1]
+
+    def add_to_count(self, tenant_id: str, nbytes: int) -> None:
+        """Note bytes that were published."""
+        known = self._counted.get(tenant_id)
+        if known is not None:
+            self._counted[tenant_id] = (known[0], known[1] + nbytes)
+
+    def close(self) -> None:
+        """Let go."""
+        os.close(self.fd)
+
+
+def _other_extensions(directory: int, sha256: str) -> Iterator[str]:
+    yield from (name[64:] for name in os.listdir(directory) if name.startswith(sha256))
+
+
+def _below(path: tuple[str, ...], parent: int) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Give the directories below a path, open while they are looked at."""
+    top = disk.open_path(path, parent)
+    try:
+        for name in sorted(os.listdir(top)):
+            if name.startswith("."):
+                continue
+            try:
+                fd = disk.open_directory(name, top)
+            except (NotADirectoryError, OSError):
+                continue
+            try:
+                yield (*path, name), fd
+            finally:
+                os.close(fd)
+    finally:
+        os.close(top)
+
+
+def _read_scope(path: tuple[str, ...], fd: int) -> Scope:
+    if any(map(names.is_hashed, path)):
+        with contextlib.suppress(OSError, ValueError):
+            with os.fdopen(os.open(".scope.json", disk.READ, dir_fd=fd), "rb") as file:
+                return Scope(*json.loads(file.read(1 << 20)))
+    return Scope(names.decode(path[0]), names.decode(path[1]))
