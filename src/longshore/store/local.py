@@ -13,6 +13,7 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
 from typing import BinaryIO, Final
@@ -23,14 +24,25 @@ from longshore.errors import NotFound, PublishFailed, StoreError
 from longshore.store import disk, names
 from longshore.store.barriers import Barrier, Barriers
 from longshore.store.contract import Held, Staged
-from longshore.store.parts import Part
+from longshore.store.parts import BODY, Part
 from longshore.store.settings import StoreSettings
 from longshore.store.shelf import Shard, Shelf
 from longshore.store.staging import Staging
-from longshore.store.waiting import Recovering, write_small
+from longshore.store.waiting import Recovering, check_part, extension_of, write_small
 
 STAGING: Final = ".staging"
 failpoints.declare("stage.write", "stage.barrier", "link.link", "link.dirsync", "clean.unlink", "blob.unlink")
+
+
+@dataclass(slots=True)
+class _Aim:
+    """Where a batch of links goes."""
+
+    barrier: Barrier
+    fresh: set[Shard]
+    project: int = -1
+    small: int = -1
+    prefix: str = ""
 
 
 class LocalStore(Recovering):
@@ -66,7 +78,7 @@ class LocalStore(Recovering):
             try:
                 barrier.wait()
             except OSError as error:
-                self._give_up(items)
+                self.clean(items)
                 return [PublishFailed(f"the batch could not be made durable: {error.strerror}") for _ in items]
         return results
 
@@ -95,10 +107,10 @@ class LocalStore(Recovering):
         names.check_sha256(item.sha256)
         body = item.body
         if isinstance(body, Part):
-            if body.size_bytes != item.size_bytes or body.sha256 != item.sha256:
-                raise PublishFailed("the part is not what was announced")
+            check_part(item, body)
             body.seal()
             barrier.cover(body.fd)
+            item.staged_as = BODY
             return
         if len(body) != item.size_bytes:
             raise PublishFailed("the body is not as long as was announced")
@@ -107,55 +119,55 @@ class LocalStore(Recovering):
     def link(self, items: Sequence[Staged]) -> list[Blob | StoreError]:
         """Publish staged items under their hashes without replacing anything, with one barrier for all of them."""
         results: list[Blob | StoreError] = [PublishFailed("not staged") for _ in items]
+        fresh: set[Shard] = set()
         with self._barriers.open(len(items), "link.dirsync") as barrier:
-            fresh: set[Shard] = set()
             for scope, indices in _by_scope(items).items():
-                self._link_scope(scope, items, indices, results, barrier, fresh)
+                try:
+                    self._link_scope(scope, items, indices, results, _Aim(barrier, fresh))
+                except OSError as error:
+                    for index in indices:
+                        results[index] = disk.typed(error, "opening the shelf")
             try:
                 barrier.wait()
             except OSError as error:
+                self.clean(items)
                 return [PublishFailed(f"the names could not be made durable: {error.strerror}") for _ in items]
             self._shelf.settled |= fresh
         return results
 
     def _link_scope(
-        self,
-        scope: Scope,
-        items: Sequence[Staged],
-        indices: list[int],
-        results: list[Blob | StoreError],
-        barrier: Barrier,
-        fresh: set[Shard],
+        self, scope: Scope, items: Sequence[Staged], indices: list[int], results: list[Blob | StoreError], aim: _Aim
     ) -> None:
         width = self.settings.shard_width
-        small = self.staging.small(scope)
+        aim.project = self._shelf.open_project(scope, aim.barrier, aim.fresh)
+        aim.small = self.staging.small(scope)
+        aim.prefix = names.prefix(scope)
         try:
-            ordered = sorted(indices, key=lambda index: items[index].sha256[:width])
-            for shard, group in itertools.groupby(ordered, key=lambda index: items[index].sha256[:width]):
-                try:
-                    directory = self._shelf.open_shard(scope, shard, barrier, fresh)
-                except OSError as error:
-                    for index in group:
-                        results[index] = disk.typed(error, "opening a shard")
-                    continue
-                for index in group:
-                    results[index] = self._link_one(items[index], directory, small)
-                barrier.take(directory)
+            indices = sorted(indices, key=lambda index: items[index].sha256)
+            for shard, group in itertools.groupby(indices, key=lambda index: items[index].sha256[:width]):
+                self._link_shard(scope, shard, [(index, items[index]) for index in group], results, aim)
         finally:
-            os.close(small)
+            os.close(aim.small)
+            aim.barrier.take(aim.project)
 
-    def _link_one(self, item: Staged, directory: int, small: int) -> Blob | StoreError:
-        if not isinstance(item.body, Part) and item.staged_as is None:
-            return PublishFailed("not staged")
-        file = item.sha256 + _extension(item)
-        try:
-            held = self._publish(item, file, directory, small)
-        except OSError as error:
-            return disk.typed(error, "publishing a blob")
-        if not held:
-            self._shelf.add_to_count(item.scope.tenant_id, item.size_bytes)
-        pointer = names.place(item.scope, item.sha256, file[64:], self.settings.shard_width).pointer
-        return Blob(item.sha256, item.size_bytes, pointer, self.backend, item.content_type, deduplicated=held)
+    def _link_shard(
+        self, scope: Scope, shard: str, group: list[tuple[int, Staged]], results: list[Blob | StoreError], aim: _Aim
+    ) -> None:
+        directory = self._shelf.open_shard(aim.project, scope, shard, aim.barrier, aim.fresh)
+        prefix = f"{aim.prefix}{shard}/" if shard else aim.prefix
+        for index, item in group:
+            if item.staged_as is None:
+                continue
+            file = item.sha256 + extension_of(item)
+            try:
+                held = self._publish(item, file, directory, aim.small)
+            except OSError as error:
+                results[index] = disk.typed(error, "publishing a blob")
+                continue
+            results[index] = Blob(item.sha256, item.size_bytes, prefix + file, "local", item.content_type, held)
+            if not held:
+                self._shelf.add_to_count(scope.tenant_id, item.size_bytes)
+        aim.barrier.take(directory)
 
     def _publish(self, item: Staged, file: str, directory: int, small: int) -> bool:
         """Link; True if the very bytes were there before."""
@@ -205,10 +217,7 @@ class LocalStore(Recovering):
             item.body.discard()
         elif item.staged_as is not None:
             disk.unlink(item.staged_as, directory)
-            item.staged_as = None
-
-    def _give_up(self, items: Sequence[Staged]) -> None:
-        self.clean(items)
+        item.staged_as = None
 
     def find(self, scope: Scope, sha256: str, content_type: str) -> Blob | None:
         """Find a blob by its hash and make sure that its name is durable."""
@@ -217,14 +226,20 @@ class LocalStore(Recovering):
             return None
         with self._barriers.open(1, "link.dirsync") as barrier:
             fresh: set[Shard] = set()
-            shard = sha256[: self.settings.shard_width]
             try:
-                barrier.take(self._shelf.open_shard(scope, shard, barrier, fresh))
+                barrier.take(self._open_shard(scope, sha256[: self.settings.shard_width], barrier, fresh))
                 barrier.wait()
             except OSError as error:
                 raise disk.typed(error, "making a name durable") from error
             self._shelf.settled |= fresh
         return Blob(sha256, blob.size_bytes, blob.pointer, self.backend, content_type, deduplicated=True)
+
+    def _open_shard(self, scope: Scope, shard: str, barrier: Barrier, fresh: set[Shard]) -> int:
+        project = self._shelf.open_project(scope, barrier, fresh)
+        try:
+            return self._shelf.open_shard(project, scope, shard, barrier, fresh)
+        finally:
+            os.close(project)
 
     def stat(self, scope: Scope, sha256: str) -> Blob | None:
         """Find a blob by its hash."""
@@ -270,7 +285,7 @@ class LocalStore(Recovering):
         with self._barriers.open(1, "link.dirsync") as barrier:
             fresh: set[Shard] = set()
             try:
-                directory = self._shelf.open_shard(scope, place.shard, barrier, fresh)
+                directory = self._open_shard(scope, place.shard, barrier, fresh)
                 self.staging.quarantine.give_back(name, place.file, directory)
                 barrier.take(directory)
                 barrier.wait()
@@ -299,12 +314,6 @@ def _by_scope(items: Sequence[Staged]) -> dict[Scope, list[int]]:
     for index, item in enumerate(items):
         groups[item.scope].append(index)
     return groups
-
-
-def _extension(item: Staged) -> str:
-    if item.ext is not None:
-        return names.check_extension(item.ext)
-    return names.extension(item.body.head if isinstance(item.body, Part) else item.body[: names.HEAD_BYTES])
 
 
 def _name(item: Staged, file: str, directory: int, small: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from longshore.domain.model import Scope
@@ -54,6 +55,7 @@ def extension(head: bytes) -> str:
     return ""
 
 
+@lru_cache(4096)
 def encode(name: str) -> str:
     """Make a directory name of a tenant, a project or a job: injective, safe, at most 200 characters."""
     if _PLAIN.match(name):
@@ -116,6 +118,11 @@ class Place(NamedTuple):
     def pointer(self) -> str:
         """The same as one opaque text."""
         return "/".join(part for part in self if part)
+
+
+def prefix(scope: Scope) -> str:
+    """Give what every pointer of a scope begins with."""
+    return f"{encode(scope.tenant_id)}/{encode(scope.project_id)}/"
 
 
 def place(scope: Scope, sha256: str, ext: str, width: int) -> Place:

@@ -66,10 +66,10 @@ class Shelf:
         os.rename(name, LAYOUT_FILE, src_dir_fd=self.fd, dst_dir_fd=self.fd)
         os.fsync(self.fd)
 
-    def open_shard(self, scope: Scope, shard: str, barrier: Barrier, fresh: set[Shard]) -> int:
-        """Open a shard's directory; until its own name is known to be durable, its parents join the barrier."""
-        path = (names.encode(scope.tenant_id), names.encode(scope.project_id), shard)[: 3 if shard else 2]
-        if (scope, shard) in self.settled:
+    def open_project(self, scope: Scope, barrier: Barrier, fresh: set[Shard]) -> int:
+        """Open a project's directory; until its own name is known to be durable, its parents join the barrier."""
+        path = (names.encode(scope.tenant_id), names.encode(scope.project_id))
+        if (scope, "") in self.settled:
             with contextlib.suppress(FileNotFoundError):
                 return disk.open_path(path, self.fd)
         failpoints.hit("link.mkdir")
@@ -83,23 +83,22 @@ class Shelf:
             barrier.take(fd)
             fd = below
         if any(map(names.is_hashed, path)):
-            self._write_scope_note(scope, path)
-        fresh.add((scope, shard))
+            _write_scope_note(scope, fd)
+        fresh.add((scope, ""))
         return fd
 
-    def _write_scope_note(self, scope: Scope, path: tuple[str, ...]) -> None:
-        """A hashed name cannot be read back: say beside it what it stands for."""
-        fd = disk.open_path(path[:2], self.fd)
-        try:
-            with contextlib.suppress(FileExistsError):
-                note = os.open(".scope.json", disk.CREATE, 0o600, dir_fd=fd)
-                try:
-                    disk.write_all(note, json.dumps(list(scope)).encode())
-                    os.fsync(note)
-                finally:
-                    os.close(note)
-        finally:
-            os.close(fd)
+    def open_shard(self, project: int, scope: Scope, shard: str, barrier: Barrier, fresh: set[Shard]) -> int:
+        """Open a shard below its project's directory, which joins the barrier while the shard may be new."""
+        if not shard:
+            return os.dup(project)
+        if (scope, shard) in self.settled:
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(shard, disk.DIRECTORY, dir_fd=project)
+        failpoints.hit("link.mkdir")
+        directory = disk.open_directory(shard, project, create=True)
+        barrier.take(os.dup(project))
+        fresh.add((scope, shard))
+        return directory
 
     @contextlib.contextmanager
     def at(self, scope: Scope, pointer: str) -> Iterator[tuple[int, str]]:
@@ -205,3 +204,14 @@ def _read_scope(path: tuple[str, ...], fd: int) -> Scope:
             with os.fdopen(os.open(".scope.json", disk.READ, dir_fd=fd), "rb") as file:
                 return Scope(*json.loads(file.read(1 << 20)))
     return Scope(names.decode(path[0]), names.decode(path[1]))
+
+
+def _write_scope_note(scope: Scope, project: int) -> None:
+    """A hashed name cannot be read back: say beside it what it stands for."""
+    with contextlib.suppress(FileExistsError):
+        note = os.open(".scope.json", disk.CREATE, 0o600, dir_fd=project)
+        try:
+            disk.write_all(note, json.dumps(list(scope)).encode())
+            os.fsync(note)
+        finally:
+            os.close(note)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
 from longshore.domain.model import Blob, Scope
-from longshore.errors import NotFound, StoreError
+from longshore.errors import NotFound, PublishFailed, StoreError
 from longshore.store import disk, names
 from longshore.store.contract import Problem, Staged
 from longshore.store.parts import Part, PartFacts
@@ -162,3 +162,16 @@ def write_small(staging: Staging, directory: int, item: Staged) -> int:
             disk.unlink(name, directory)
         raise
     return fd
+
+
+def check_part(item: Staged, part: Part) -> None:
+    """Refuse a part that is not what was announced."""
+    if part.closed or part.size_bytes != item.size_bytes or part.sha256 != item.sha256:
+        raise PublishFailed("the part is not what was announced")
+
+
+def extension_of(item: Staged) -> str:
+    """Give the extension of an item's name."""
+    if item.ext is not None:
+        return names.check_extension(item.ext)
+    return names.extension(item.body.head if isinstance(item.body, Part) else item.body[: names.HEAD_BYTES])
