@@ -108,6 +108,12 @@ def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None
     assert settings.origins["transfer.chunk_bytes"] == str(tmp_path / CONFIG_FILE)
 
 
+def test_allowing_by_flag_adds_to_what_is_allowed(tmp_path: Path) -> None:
+    settings = load(tmp_path, '[network]\nallow = ["10.0.0.0/8"]\n', network={"allow": ["127.0.0.0/8"]})
+
+    assert settings.network.allow == ("10.0.0.0/8", "127.0.0.0/8")
+
+
 def test_lists_in_the_environment_are_json_and_seconds_take_fractions(tmp_path: Path) -> None:
     environ = {"LONGSHORE_NETWORK__ALLOW": '["127.0.0.0/8","::1/128"]', "LONGSHORE_LEASE__TTL_S": "0.75"}
 

@@ -1,7 +1,107 @@
-"""The command `longshore`."""
+"""The command `longshore`: a table of commands that are imported when they are called, and nothing before."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+from typing import Final, NamedTuple, NoReturn
+
+from longshore import __version__
+
+
+class Entry(NamedTuple):
+    """Where a command lies and what it does in one line."""
+
+    place: str
+    does: str
+
+
+# Each command is `module:attribute`, imported when it is called; `longshore --help` reads this table only.
+COMMANDS: Final[dict[str, dict[str, Entry]]] = {
+    "Get things": {
+        "get": Entry("longshore.cli.get:command", "fetch URLs: plan, fetch, verify; zero bytes for what is held"),
+        "add": Entry("longshore.cli.add:command", "plan from lists: urls, jsonl, csv, aria2 input, metalink …"),
+        "run": Entry("longshore.cli.run:command", "work until nothing is left"),
+        "put": Entry("longshore.cli.put:command", "take a local file aboard"),
+        "adopt": Entry("longshore.cli.adopt:command", "hash and register files that are already there"),
+        "torrent": Entry("longshore.cli.torrent:command", "the qBittorrent side"),
+    },
+    "See": {
+        "status": Entry("longshore.cli.status:command", "what there is, by status"),
+        "jobs": Entry("longshore.cli.jobs:command", "list jobs"),
+        "show": Entry("longshore.cli.show:command", "one job with its timeline"),
+        "failures": Entry("longshore.cli.failures:command", "failures by reason and host"),
+        "export": Entry("longshore.cli.export:command", "manifest as jsonl, csv, parquet …"),
+    },
+    "Steer": {
+        "retry": Entry("longshore.cli.retry:command", "make new jobs for failed or canceled ones"),
+        "cancel": Entry("longshore.cli.cancel:command", "cancel jobs"),
+        "serve": Entry("longshore.cli.serve:command", "API and dashboard"),
+    },
+    "Care": {
+        "verify": Entry("longshore.cli.verify:command", "hash what is held and compare"),
+        "reconcile": Entry("longshore.cli.reconcile:command", "compare rows, files, parts and intents; heal"),
+        "gc": Entry("longshore.cli.gc:command", "collect blobs that nothing refers to"),
+        "purge": Entry("longshore.cli.purge:command", "archive and forget old jobs"),
+        "backup": Entry("longshore.cli.backup:command", "copy ledger and store, consistent, while work goes on"),
+        "restore": Entry("longshore.cli.restore:command", "bring a backup back"),
+        "migrate": Entry("longshore.cli.migrate:command", "bring the ledger's schema up to date"),
+        "store": Entry("longshore.cli.store:command", "the store itself"),
+        "ledger": Entry("longshore.cli.ledger:command", "the ledger itself"),
+    },
+    "Set up": {
+        "config": Entry("longshore.cli.config:command", "show every setting and where it comes from"),
+        "doctor": Entry("longshore.cli.doctor:command", "check this machine and this depot"),
+        "token": Entry("longshore.cli.token:command", "tokens of the API"),
+        "completion": Entry("longshore.cli.completion:command", "shell completion"),
+        "version": Entry("longshore.cli.version:command", "version of the program and of what it stands on"),
+    },
+}
+
+
+def entries() -> dict[str, Entry]:
+    """Give the commands without their headings."""
+    return {name: entry for group in COMMANDS.values() for name, entry in group.items()}
+
+
+def overview() -> str:
+    """Say what there is, from the table alone."""
+    lines = ["Usage: longshore COMMAND [OPTIONS] …", ""]
+    lines += ["Longshore takes artifacts aboard: each exactly once, verified, never lost.", ""]
+    for heading, group in COMMANDS.items():
+        lines.append(f"{heading}:")
+        lines += [f"  {name:<11} {entry.does}" for name, entry in group.items()]
+        lines.append("")
+    lines += [
+        "Common options, after the command:",
+        "  --depot DIR   --ledger PLACE   --store PLACE   --tenant NAME   --project NAME",
+        "  --json   -q   -v   --allow-net CIDR   --set SECTION.KEY=VALUE   --help",
+        "",
+        "Exit codes: 0 all held · 1 unexpected · 2 usage · 3 some failed for good · 4 stopped with work left ·",
+        "  5 damage found · 6 permission · 10 no depot · 11 locked · 12 schema does not fit · 130/143 signals",
+    ]
+    return "\n".join(lines)
+
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line. Help and version answer before anything is imported."""
+    arguments = sys.argv[1:]
+    if "_LONGSHORE_COMPLETE" not in os.environ:
+        if arguments in (["--help"], ["-h"], ["help"]):
+            _answer(overview())
+        if arguments == ["--version"]:
+            _answer(f"longshore {__version__}")
+        if not arguments:
+            print(overview(), file=sys.stderr)
+            sys.exit(2)
+    from longshore.cli.program import run
+
+    sys.exit(run(arguments))
+
+
+def _answer(text: str) -> NoReturn:
+    """Write and end at once, whoever listens."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, f"{text}\n".encode())
+    sys.exit(0)

@@ -164,6 +164,8 @@ def _assemble(where: str, given: Iterable[Given]) -> Settings:
         section = values.setdefault(one.section, {})
         if one.key == "named":
             value = _merge_named(one.section, section.get("named", {}), value, one.origin)
+        if name == "network.allow" and one.origin == "flag":  # a flag says what is *also* fine
+            value = (*section.get("allow", ()), *value)
         section[one.key] = value
         origins[name] = one.origin
     top = values.pop("")

@@ -1,0 +1,89 @@
+"""The display on a terminal: one bar for everything, a few rows for what is going on, a line for failures."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Final, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from longshore.cli.output import clean, duration, size
+from longshore.cli.watching import Score
+from longshore.domain.notes import Note
+
+ROWS: Final = 5
+FRAMES_PER_S: Final = 8
+
+
+class Display:
+    """Redraws the score some times a second, in a thread of rich's own."""
+
+    def __init__(self, score: Score, console: Console | None = None) -> None:
+        self._score = score
+        self._console = console or Console(stderr=True)
+        self._live = Live(
+            get_renderable=self.render,
+            console=self._console,
+            refresh_per_second=FRAMES_PER_S,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._live.stop()
+
+    def take(self, note: Note) -> None:
+        """Leave a line above the display for what a person wants to keep."""
+        if note.kind == "failed":
+            text = f"failed  {note.facts.get('reason')}  {note.url or note.job_id}"
+            self._console.print(Text(clean(text), style="red", no_wrap=True, overflow="ellipsis"))
+
+    def render(self) -> RenderableType:
+        """Draw how it stands now."""
+        score, now = self._score, time.monotonic()
+        lines: list[RenderableType] = [_overall(score, now)]
+        lines += [_row(one.url, one.bytes, one.size_bytes) for one in list(score.active.values())[:ROWS]]
+        if len(score.active) > ROWS:
+            lines.append(Text(f"  … and {len(score.active) - ROWS} more", style="dim"))
+        if score.failed or score.retries:
+            text = f"failed {score.failed}, to be tried again {score.retries}"
+            last = f"; last: {clean(score.last_failure)}" if score.last_failure else ""
+            lines.append(
+                Text(text + last, style="red" if score.failed else "yellow", no_wrap=True, overflow="ellipsis")
+            )
+        return Group(*lines)
+
+
+def _overall(score: Score, now: float) -> RenderableType:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(width=30)
+    for _ in range(4):
+        grid.add_column(no_wrap=True)
+    total = float(score.total) if score.total else None
+    left = score.eta_s(now)
+    grid.add_row(
+        ProgressBar(total=total, completed=score.ended, pulse=total is None, animation_time=now),
+        f"{score.ended}/{score.total or '?'} items",
+        size(score.bytes_now),
+        f"{size(score.speed(now))}/s",
+        f"ETA {duration(left)}" if left is not None else f"{duration(now - score.started_at)}",
+    )
+    return grid
+
+
+def _row(url: str, nbytes: int, total: int | None) -> RenderableType:
+    share = f"{100 * nbytes // total:3d}%" if total else "   –"
+    row = Text(no_wrap=True, overflow="ellipsis")
+    row.append(f"  {share} {size(nbytes):>9}  ", style="cyan")
+    row.append(clean(url))
+    return row

@@ -1,0 +1,99 @@
+"""The options that every command has, and the call that they become."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from longshore.cli.output import Output
+from longshore.errors import BadInput
+
+if TYPE_CHECKING:
+    from longshore.config import Settings
+    from longshore.domain.model import Scope
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of the program: how it should speak, and which depot it means."""
+
+    output: Output
+    verbosity: int = 0
+    flags: dict[str, Any] = field(default_factory=dict)
+    _settings: Settings | None = None
+
+    @property
+    def json(self) -> bool:
+        """Tell whether a machine reads us."""
+        return self.output.json
+
+    @property
+    def settings(self) -> Settings:
+        """Read the configuration once."""
+        if self._settings is None:
+            from longshore.config import load_settings
+
+            flags = dict(self.flags)
+            self._settings = load_settings(flags.pop("depot", None), **flags)
+        return self._settings
+
+    @property
+    def scope(self) -> Scope:
+        """Name tenant and project."""
+        from longshore.domain.model import Scope
+
+        return Scope(self.settings.tenant, self.settings.project)
+
+
+def common(function: F) -> F:
+    """Give a command the common options and hand it the `Call` they make."""
+
+    @functools.wraps(function)
+    def wrapped(**given: Any) -> Any:
+        flags = {name: given.pop(name) for name in ("depot", "ledger", "store", "tenant", "project")}
+        flags |= _settings_given(given.pop("set_"))
+        if allowed := given.pop("allow_net"):
+            flags["network"] = flags.get("network", {}) | {"allow": list(allowed)}
+        flags = {name: value for name, value in flags.items() if value is not None}
+        verbosity = given.pop("verbose") - given.pop("quiet")
+        return function(Call(Output(json=given.pop("json_")), verbosity, flags), **given)
+
+    for option in reversed(_COMMON):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]
+
+
+def _settings_given(pairs: Iterable[str]) -> dict[str, Any]:
+    sections: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        section, dot, key = name.strip().partition(".")
+        if not equals or not section:
+            raise BadInput(f"--set takes SECTION.KEY=VALUE, not {pair!r}")
+        if dot:
+            sections.setdefault(section, {})[key] = value
+        else:
+            sections[section] = value
+    return sections
+
+
+_COMMON = (
+    click.option("--depot", metavar="DIR", help="The depot (LONGSHORE_DEPOT)."),
+    click.option("--ledger", metavar="PLACE", help="Its ledger: a path or postgresql://… (LONGSHORE_LEDGER)."),
+    click.option("--store", metavar="PLACE", help="Its store: a path, s3://… or postgresql://… (LONGSHORE_STORE)."),
+    click.option("--tenant", metavar="NAME", help="Tenant [default: default]."),
+    click.option("--project", metavar="NAME", help="Project [default: default]."),
+    click.option("--json", "json_", is_flag=True, help="Speak JSON lines on stdout."),
+    click.option("-q", "--quiet", count=True, help="Say less; twice: nothing but errors."),
+    click.option("-v", "--verbose", count=True, help="Say more."),
+    click.option(
+        "--allow-net", multiple=True, metavar="CIDR", help="Also allow these addresses although they are not public."
+    ),
+    click.option("--set", "set_", multiple=True, metavar="SECTION.KEY=VALUE", help="Any setting, for this call."),
+)
