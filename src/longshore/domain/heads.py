@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -13,6 +14,7 @@ from longshore.errors import Reasoned
 
 MAX_RETRY_AFTER_S: Final = 86_400.0
 _NO_VALIDATORS: Final = Validators()
+_ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]{0,4096}"\Z')
 
 
 @dataclass(slots=True)
@@ -48,74 +50,75 @@ def _broken(message: str) -> Reasoned:
     return Reasoned("protocol_error", message)
 
 
-def split_fields(lines: Sequence[bytes]) -> tuple[str, int, dict[str, list[str]]]:
-    """Give version, status and fields of the last head in the lines: informational heads come before it."""
+def split_fields(lines: Sequence[bytes]) -> tuple[str, int, dict[str, str], dict[str, list[str]]]:
+    """Give version, status, fields and those that came more than once, of the last head in the lines.
+
+    Informational heads come before it.
+    """
     text = b"".join(lines).decode("latin-1")
     start = text.rfind("\r\nHTTP/")
     rows = (text[start + 2 :] if start >= 0 else text).split("\r\n")
     parts = rows[0].split(" ", 2)
     if len(parts) < 2 or not (parts[1].isascii() and parts[1].isdigit()):
         raise _broken("the status line cannot be read")
-    fields: dict[str, list[str]] = {}
+    fields: dict[str, str] = {}
+    repeated: dict[str, list[str]] = {}
     name = ""
     for row in rows[1:]:
-        if row[:1] in (" ", "\t") and name:
-            fields[name][-1] += " " + row.strip()
+        if row[:1] in (" ", "\t"):
+            if name:
+                fields[name] += " " + row.strip()
             continue
-        name, colon, value = row.partition(":")
-        if colon:
-            name = name.lower()
-            if name in fields:
-                fields[name].append(value.strip())
-            else:
-                fields[name] = [value.strip()]
-    return parts[0], int(parts[1]), fields
+        key, colon, value = row.partition(":")
+        if not colon:
+            continue
+        name = key.lower()
+        if name in fields:
+            repeated.setdefault(name, [fields[name]]).append(value.strip())
+            fields[name] += ", " + value.strip()
+        else:
+            fields[name] = value.strip()
+    return parts[0], int(parts[1]), fields, repeated
 
 
 def parse_head(lines: Sequence[bytes], url: str, hops: tuple[str, ...] = ()) -> Head:
     """Read the collected header lines of an HTTP answer."""
-    version, status, fields = split_fields(lines)
-    lengths = fields.get("content-length")
+    version, status, fields, repeated = split_fields(lines)
     try:
-        length = parse_length(lengths) if lengths else None
+        length = parse_length(fields["content-length"]) if "content-length" in fields else None
     except ValueError as error:
         raise _broken(f"Content-Length: {error}") from None
-    if "transfer-encoding" in fields:
-        if lengths:
-            raise _broken("Content-Length and Transfer-Encoding together")
-        length = None
-    ranges = fields.get("content-range", ())
-    kind = fields["content-type"][-1] if "content-type" in fields else None
+    chunked = "transfer-encoding" in fields
+    if chunked and length is not None:
+        raise _broken("Content-Length and Transfer-Encoding together")
+    kind = fields.get("content-type")
     return Head(
         status=status,
         url=url,
-        headers={name: values[0] if len(values) == 1 else ", ".join(values) for name, values in fields.items()},
-        validators=_validators(fields),
+        headers=fields,
+        validators=_validators(fields, repeated),
         length=length,
-        content_range=parse_content_range(ranges[0]) if len(ranges) == 1 else None,
+        content_range=parse_content_range(fields.get("content-range")),
         media_type=(kind.partition(";")[0].strip().lower() or None) if kind else None,
         hops=hops,
-        cookies=tuple(fields.get("set-cookie", ())),
-        delimited=length is not None or not version.startswith("HTTP/1") or "transfer-encoding" in fields,
+        cookies=tuple(repeated.get("set-cookie", (fields["set-cookie"],))) if "set-cookie" in fields else (),
+        delimited=length is not None or chunked or not version.startswith("HTTP/1"),
     )
 
 
-def _validators(fields: dict[str, list[str]]) -> Validators:
-    etags, dates = fields.get("etag", ()), fields.get("last-modified", ())
-    if not etags and not dates:
+def _validators(fields: dict[str, str], repeated: dict[str, list[str]]) -> Validators:
+    etag, date = fields.get("etag"), fields.get("last-modified")
+    if etag is None and date is None:
         return _NO_VALIDATORS
-    etag = etags[0] if len(etags) == 1 else None  # two entity tags are none
-    return Validators(
-        etag=etag if etag and valid_etag(etag) else None, last_modified=dates[0] if len(dates) == 1 else None
-    )
+    if repeated:  # two entity tags are none
+        etag = None if "etag" in repeated else etag
+        date = None if "last-modified" in repeated else date
+    return Validators(etag if etag is not None and valid_etag(etag) else None, date)
 
 
 def valid_etag(value: str) -> bool:
     """Tell whether this is an entity tag: quoted, without quotes or control characters inside."""
-    opaque = value.removeprefix("W/")
-    if len(opaque) < 2 or opaque[0] != '"' or opaque[-1] != '"' or len(opaque) > 4096:
-        return False
-    return not any(character == '"' or character < "!" or character == "\x7f" for character in opaque[1:-1])
+    return _ETAG.match(value) is not None
 
 
 def http_date(value: str | None) -> float | None:

@@ -49,17 +49,19 @@ def parse_content_range(value: str | None) -> ContentRange | None:
     return ContentRange(first, last, whole)
 
 
-def parse_length(values: list[str]) -> int | None:
-    """Read Content-Length from all its occurrences; equal repetitions are one, anything else raises ValueError."""
-    seen = {piece.strip() for value in values for piece in value.split(",")}
-    if not seen:
-        return None
-    if len(seen) > 1:
-        raise ValueError("several different lengths")
-    text = seen.pop()
-    if not _DIGITS.match(text) or int(text) > MAX_LENGTH:
+def parse_length(value: str) -> int:
+    """Read Content-Length (repetitions joined by commas); equal repetitions are one, anything else raises ValueError."""
+    if not _DIGITS.match(value):
+        seen = {piece.strip() for piece in value.split(",")}
+        if len(seen) > 1:
+            raise ValueError("several different lengths")
+        value = seen.pop()
+        if not _DIGITS.match(value):
+            raise ValueError("a length that is no number")
+    length = int(value)
+    if length > MAX_LENGTH:
         raise ValueError("a length that is no number")
-    return int(text)
+    return length
 
 
 def range_header(start: int, end: int | None = None) -> str:

@@ -17,6 +17,13 @@ REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _WEB: Final = frozenset({"http", "https"})
 # A URL that is sent as it was written: plain printable ASCII that needs no repair.
 _PLAIN = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#\\@]+(?P<rest>[/?][!$-;=?-\[\]_a-z~|]*)?\Z", re.ASCII)
+# The usual case, which a regular expression reads just as the WHATWG parser does: a lower-case name or a plain IPv4 address.
+_OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+_USUAL = re.compile(
+    r"(?P<scheme>https?)://(?P<name>(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.){0,20}[a-z][a-z0-9]{0,61}"
+    rf"|(?:{_OCTET}\.){{3}}{_OCTET})(?::(?P<port>[1-9]\d{{0,4}}))?(?P<rest>/[!$-;=?-\[\]_a-z~|]*)\Z",
+    re.ASCII,
+)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _DEFAULT_PORT: Final = {"http": "80", "https": "443", "ftp": "21", "ftps": "990", "sftp": "22"}
 
@@ -47,6 +54,21 @@ class Target:
 
 def read_target(raw: str) -> Target:
     """Read a URL that was asked for; raise `bad_url` or `forbidden_scheme`."""
+    return _usual_target(raw) or _any_target(raw)
+
+
+def _usual_target(raw: str) -> Target | None:
+    match = _USUAL.match(raw)
+    if match is None:
+        return None
+    scheme, name, port, rest = match.groups()
+    if "--" in name or (port is not None and int(port) > 65_535):
+        return None
+    host = name if port is None or port == _DEFAULT_PORT[scheme] else f"{name}:{port}"
+    return Target(f"{scheme}://{host}{rest}", scheme, host, name)
+
+
+def _any_target(raw: str) -> Target:
     if _CONTROL.search(raw):
         raise Reasoned("bad_url", "the URL has control characters")
     try:

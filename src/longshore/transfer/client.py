@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from typing import Final, Self
 
@@ -16,11 +17,14 @@ from longshore.domain.redirects import REDIRECTS, Target, next_target, read_targ
 from longshore.domain.verdict import is_challenge
 from longshore.errors import Reasoned
 from longshore.transfer.asks import Answer, Ask, Sink
+from longshore.transfer.cookies import Cookies
 from longshore.transfer.line import Line, basic
 from longshore.transfer.reactor import Reactor
+from longshore.transfer.remote import RemoteFile
 from longshore.transfer.trust import ca_file, with_netrc
 from longshore.transfer.watchdog import Watchdog
 
+_LITERAL: Final = re.compile(r"[\d.]+\Z|.*:", re.ASCII)
 _IDENTITY: Final = "Accept-Encoding: identity"
 _PLAIN: Final = [_IDENTITY]
 _ANYWHERE: Final = frozenset(
@@ -95,45 +99,75 @@ class Transfer:
                 await asyncio.wait({walk})
 
     async def _walk(self, ask: Ask, sink: Sink | None) -> Answer:
+        """Follow redirects to the answer; every hop is judged, asks for its slot and gets only its own secrets."""
         started = time.monotonic()
         target = first = read_target(ask.url)
+        cookies: Cookies | None = None
+        seen: set[str] = {target.url}
         hops: tuple[str, ...] = ()
         while True:
-            line = self._line()
-            headers = self._headers(ask, target, first)
+            line = self._line(target)
+            headers = self._headers(ask, target, own=target.origin == first.origin, cookies=cookies)
             try:
                 await line.run(ask, target, headers, sink=sink, hops=hops, max_bytes=self._most(ask))
             except BaseException:
                 line.close()  # a handle that was cut in the middle is not used again
                 raise
-            self._idle.append(line)
+            self._give_back(line)
             head = line.head
             assert head is not None
             if head.status not in REDIRECTS:
                 self._judge(ask, head, line)
                 return self._answer(line, head, started)
+            if head.cookies:
+                cookies = cookies or Cookies()
+                cookies.take(target.url, head.cookies)
             hops = (*hops, target.url)
-            target = await self._hop(ask, target, head, hops)
+            target = await self._hop(ask, target, head, len(hops))
+            state = f"{target.url} {cookies.line(target.url) if cookies else None}"
+            if target.url in seen and (cookies is None or state in seen):
+                raise Reasoned("redirect_loop", f"{target.host}: the redirects go in a circle")
+            seen |= {target.url, state}
 
-    def _line(self) -> Line:
+    def _line(self, target: Target) -> Line:
         if self._closed:
             raise Reasoned("interrupted", "the transfer is closed")
+        if self.settings.proxy is not None:
+            self._check_by_name(target)
         self._watchdog.wake()
+        if target.scheme not in ("http", "https"):
+            line = RemoteFile(self._reactor, self.settings, self.policy, self._ca_file)
+            line.identify(target, target.credential or self._credential(target))
+            return line
         return self._idle.pop() if self._idle else Line(self._reactor, self.settings, self.policy, self._ca_file)
+
+    def _check_by_name(self, target: Target) -> None:
+        """Judge what can be judged when a proxy connects for us: literal addresses and names that mean this machine."""
+        name = target.hostname.rstrip(".")
+        local = name == "localhost" or name.endswith(".localhost")
+        literal = "127.0.0.1" if local else name if _LITERAL.match(name) else None
+        if literal is not None and (word := self.policy.refusal(literal)) is not None:
+            raise Reasoned("forbidden_address", f"{target.host} is an address that is not public ({word})")
+
+    def _give_back(self, line: Line) -> None:
+        if not isinstance(line, RemoteFile) and len(self._idle) < self.settings.concurrency:
+            self._idle.append(line)
 
     def _most(self, ask: Ask) -> int:
         return self.settings.max_bytes if ask.max_bytes is None else min(ask.max_bytes, self.settings.max_bytes)
 
-    def _headers(self, ask: Ask, target: Target, first: Target) -> list[str]:
+    def _headers(self, ask: Ask, target: Target, *, own: bool, cookies: Cookies | None) -> list[str]:
         """Give the header lines for one hop: what the job adds goes to its own origin, secrets to their own host."""
-        own = target.origin == first.origin
         credential = target.credential or self._credential(target)
-        if not ask.headers and not ask.ranged and not ask.conditional and credential is None:
+        if not ask.headers and not ask.ranged and not ask.conditional and credential is None and cookies is None:
             return _PLAIN
         lines = [_IDENTITY, *ask.conditions()]
         lines += [f"{name}: {value}" for name, value in ask.headers if own or name.lower() in _ANYWHERE]
-        if credential is not None and not any(line[:14].lower() == "authorization:" for line in lines):
+        named = {name.lower() for name, _ in ask.headers} if own else ()
+        if credential is not None and "authorization" not in named:
             lines += basic(credential)
+        if cookies is not None and "cookie" not in named and (line := cookies.line(target.url)):
+            lines.append(line)
         return lines
 
     def _credential(self, target: Target) -> Credential | None:
@@ -141,12 +175,10 @@ class Transfer:
             return None
         return credential_for(self._credentials, target.scheme, target.host, target.hostname)
 
-    async def _hop(self, ask: Ask, current: Target, head: Head, hops: tuple[str, ...]) -> Target:
-        if len(hops) > self.settings.max_redirects:
+    async def _hop(self, ask: Ask, current: Target, head: Head, count: int) -> Target:
+        if count > self.settings.max_redirects:
             raise Reasoned("redirect_loop", f"{current.host}: more than {self.settings.max_redirects} redirects")
         target = next_target(current, head.headers.get("location"))
-        if target.url in hops:
-            raise Reasoned("redirect_loop", f"{target.host}: the redirects go in a circle")
         if ask.on_hop is not None and target.host != current.host and not await ask.on_hop(target.host):
             raise Reasoned("host_busy", f"{target.host} has no free slot", hint=target.host)
         return target

@@ -154,6 +154,8 @@ class Line:
     def _write(self, data: bytes) -> int | None:
         if self.held:
             return int(pycurl.WRITEFUNC_PAUSE)
+        if self.sink is None:  # libcurl writes what FTP says to a probe here, too
+            return None
         try:
             if self.head is None:
                 self._begin()

@@ -1,0 +1,112 @@
+"""Files of FTP and SFTP servers: the same line, with an own way to say who asks, where to start and what came."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Any
+
+import pycurl
+
+from longshore.domain.heads import Head
+from longshore.domain.limits import Credential
+from longshore.domain.model import Validators
+from longshore.domain.ranges import ContentRange
+from longshore.domain.redirects import Target
+from longshore.errors import Reasoned
+from longshore.transfer.asks import Ask, Sink
+from longshore.transfer.line import Line
+from longshore.transfer.trust import known_hosts_file
+
+_CHANGED = re.compile(rb"213 (\d{14})")
+_SIZE = re.compile(rb"213 (\d{1,15})\s*\Z")
+
+
+class RemoteFile(Line):
+    """A line for one file. It is used once: its options are its own."""
+
+    _size: int | None = None  # as libcurl knows it before the first byte
+    _over = False  # libcurl answers questions only outside its callbacks
+
+    def identify(self, target: Target, credential: Credential | None) -> None:
+        """Say who asks, and which host keys are believed."""
+        easy = self.easy
+        if credential is not None:
+            easy.setopt(pycurl.USERNAME, credential.username or "")
+            easy.setopt(pycurl.PASSWORD, credential.password or "")
+        easy.setopt(pycurl.OPT_FILETIME, 1)
+        easy.setopt(pycurl.NOPROGRESS, 0)
+        easy.setopt(pycurl.XFERINFOFUNCTION, self._sized)
+        if target.scheme != "sftp":
+            return
+        easy.setopt(pycurl.SSH_KNOWNHOSTS, known_hosts_file(self._settings.known_hosts))
+        easy.setopt(pycurl.SSH_KEYFUNCTION, self._host_key)
+        if credential is not None and credential.key_file is not None:
+            easy.setopt(pycurl.SSH_AUTH_TYPES, pycurl.SSH_AUTH_PUBLICKEY)
+            easy.setopt(pycurl.SSH_PRIVATE_KEYFILE, credential.key_file)
+        else:  # never a key or an agent that nobody configured
+            easy.setopt(pycurl.SSH_AUTH_TYPES, pycurl.SSH_AUTH_PASSWORD | pycurl.SSH_AUTH_KEYBOARD)
+
+    def run(
+        self, ask: Ask, target: Target, headers: list[str], *, sink: Sink | None, hops: tuple[str, ...], max_bytes: int
+    ) -> asyncio.Future[None]:
+        """Ask for the file from `ask.start`."""
+        if ask.end is not None:
+            self.easy.setopt(pycurl.RANGE, f"{ask.start}-{ask.end}")
+        elif ask.start:
+            self.easy.setopt(pycurl.RESUME_FROM_LARGE, ask.start)
+        return super().run(ask, target, [], sink=sink, hops=hops, max_bytes=max_bytes)
+
+    def finished(self, code: int, message: str) -> None:
+        """Take libcurl's verdict; a file without bytes is read now."""
+        self._over = True
+        super().finished(code, message)
+
+    def _sized(self, expected: int, _received: int, _up: int, _sent: int) -> int:
+        if expected > 0:
+            self._size = expected
+        return 0
+
+    def _host_key(self, _known: Any, _found: Any, match: int) -> int:
+        if match == pycurl.KHMATCH_OK:
+            return int(pycurl.KHSTAT_FINE)
+        if match == pycurl.KHMATCH_MISSING and self._settings.host_keys == "accept_new":
+            return int(pycurl.KHSTAT_FINE_ADD_TO_FILE)
+        return int(pycurl.KHSTAT_REJECT)
+
+    def _read_head(self) -> Head:
+        """Make a head of what such a server says: a size and perhaps a time."""
+        length, span = self._remaining(), None
+        if self.ask.ranged:
+            if not length:  # without a size nobody can tell what a part is a part of
+                raise Reasoned("bad_range", f"{self.target.host}: the server does not say how long the file is")
+            end = self.ask.start + length
+            span = ContentRange(self.ask.start, end - 1, end if self.ask.end is None else None)
+        return Head(
+            status=206 if self.ask.ranged else 200,
+            url=self.target.url,
+            headers={},
+            validators=Validators(last_modified=self._changed()),
+            length=length,
+            content_range=span,
+        )
+
+    def _remaining(self) -> int | None:
+        if self._size is not None:
+            return self._size
+        if self._over:
+            known = int(self.easy.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD_T))
+            return known if known >= 0 else None
+        sizes = [int(match[1]) for line in self.lines if (match := _SIZE.match(line)) and len(match[1]) != 14]
+        return sizes[-1] - self.ask.start if sizes and self.ask.end is None else None
+
+    def _changed(self) -> str | None:
+        for line in self.lines:
+            if match := _CHANGED.match(line):
+                with contextlib.suppress(ValueError):
+                    moment = datetime.strptime(match[1].decode(), "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+                    return format_datetime(moment, usegmt=True)
+        return None
