@@ -111,6 +111,7 @@ class Lease:
     owner: str
     until: Micros
     job: Job
+    host_slots: int = 1  # how many leases its owner may run at once at the job's host
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,148 @@
+"""How much may be started at a host now: a pure decision from what is configured, remembered and in flight.
+
+Rules. What is in flight is derived from live leases. A rate is a schedule of starts (`next_start_at`). A host with too
+many faults in a row rests, then gets one try, and is whole again after a success.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from longshore.domain.model import SECOND, Micros
+
+NEVER: Final[Micros] = 1 << 62
+RECHECK: Final[Micros] = 5 * SECOND  # a full host is looked at again after this, even if nobody says that a slot is free
+BURST_S: Final = 0.1  # a rate may be used up to this far ahead
+
+
+@dataclass(frozen=True, slots=True)
+class HostLimits:
+    """What one host allows; None is the default's."""
+
+    concurrency: int | None = None
+    rate_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostDefaults:
+    """What applies to a host of which nothing else is said."""
+
+    concurrency: int = 8
+    rate_per_s: float = 0.0  # 0 = no limit
+    breaker_failures: int = 20
+    breaker_cooldown_s: float = 30.0
+    profiles: dict[str, HostLimits] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HostUse:
+    """What one owner has at a host: live leases and how many of them it may run at once."""
+
+    owner: str
+    leases: int
+    slots: int
+    first_expiry: Micros
+
+    @property
+    def in_flight(self) -> int:
+        """How many can be running."""
+        return min(self.leases, self.slots)
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What the ledger remembers of a host."""
+
+    host: str
+    concurrency: int | None = None
+    rate_per_s: float | None = None
+    paused: bool = False
+    cooldown_until: Micros | None = None
+    failures: int = 0
+    failed_at: Micros | None = None
+    next_start_at: Micros | None = None
+    uses: tuple[HostUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What one owner may take at a host now: `leases`, of which `slots` may run at once; if none, not before when."""
+
+    leases: int
+    slots: int
+    not_before: Micros | None = None
+    interval: Micros = 0  # time that each start uses up at a host with a rate
+
+
+def allowance(facts: HostFacts, owner: str, defaults: HostDefaults, now: Micros, *, ahead: int = 0) -> Allowance:
+    """Decide how many leases an owner may get at a host."""
+    if not facts.host:
+        return Allowance(NEVER, NEVER)
+    if (rest := _rests_until(facts, defaults, now)) is not None:
+        return Allowance(0, 0, rest)
+    limit = _concurrency(facts, defaults)
+    mine = next((use for use in facts.uses if use.owner == owner), HostUse(owner, 0, 0, now))
+    free = max(0, limit - sum(use.in_flight for use in facts.uses))
+    slots = mine.in_flight + free
+    rate = _rate(facts, defaults)
+    if rate > 0:
+        return _rated(facts, min(free, slots), slots, rate, now)
+    leases = max(0, slots + (ahead if slots else 0) - mine.leases)
+    return Allowance(leases, slots, None if leases else _full_until(facts, now))
+
+
+def started(facts: HostFacts, count: int, interval: Micros, now: Micros) -> Micros:
+    """Give the next start that a rate allows after `count` more."""
+    return max(facts.next_start_at or 0, now - _tolerance(interval)) + count * interval
+
+
+def _rests_until(facts: HostFacts, defaults: HostDefaults, now: Micros) -> Micros | None:
+    if facts.paused or _limit(facts, defaults) == 0:
+        return NEVER
+    until = facts.cooldown_until or 0
+    if defaults.breaker_failures and facts.failures >= defaults.breaker_failures:
+        until = max(until, (facts.failed_at or 0) + int(defaults.breaker_cooldown_s * SECOND))
+    return until if until > now else None
+
+
+def _limit(facts: HostFacts, defaults: HostDefaults) -> int:
+    profile = defaults.profiles.get(facts.host, HostLimits())
+    for value in (facts.concurrency, profile.concurrency):
+        if value is not None:
+            return value
+    return defaults.concurrency
+
+
+def _concurrency(facts: HostFacts, defaults: HostDefaults) -> int:
+    if defaults.breaker_failures and facts.failures >= defaults.breaker_failures:
+        return 1  # after the rest, one try decides
+    return _limit(facts, defaults)
+
+
+def _rate(facts: HostFacts, defaults: HostDefaults) -> float:
+    profile = defaults.profiles.get(facts.host, HostLimits())
+    for value in (facts.rate_per_s, profile.rate_per_s):
+        if value is not None:
+            return value
+    return defaults.rate_per_s
+
+
+def _rated(facts: HostFacts, free: int, slots: int, rate: float, now: Micros) -> Allowance:
+    interval = max(1, int(SECOND / rate))
+    next_start = facts.next_start_at or 0
+    if next_start > now:
+        return Allowance(0, 0, next_start, interval)
+    earned = 1 + min(now - next_start, _tolerance(interval)) // interval
+    leases = min(free, earned)
+    return Allowance(leases, slots, None if leases else _full_until(facts, now), interval)
+
+
+def _tolerance(interval: Micros) -> Micros:
+    """Give how far starts may bunch: whole intervals within the burst, so that slow rates are exact."""
+    return int(BURST_S * SECOND) // interval * interval
+
+
+def _full_until(facts: HostFacts, now: Micros) -> Micros:
+    expiries = [use.first_expiry for use in facts.uses if use.leases]
+    return max(now + 1, min([now + RECHECK, *expiries]))

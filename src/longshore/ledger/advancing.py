@@ -1,0 +1,109 @@
+"""Stages: a leased job goes forward along the table of domain.states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from longshore.domain.model import Lease, Scope
+from longshore.domain.states import DOWNLOAD, check_move, granted_stage, is_terminal, status_of
+from longshore.errors import InvalidTransition, LongshoreError, NotFound
+from longshore.ledger.facts import facts_text
+from longshore.ledger.fencing import fence, lost
+from longshore.ledger.records import Fenced, Move
+from longshore.ledger.rows import by_tenant, check_scope
+from longshore.ledger.sweeping import free_slots
+from longshore.ledger.tx import Row, Tx
+
+# The way through the stages for what an outcome skips: each step is a legal move.
+_WAYS: Final[dict[str, tuple[str, ...]]] = {
+    "LEASED": ("FINALIZED",),
+    "HEAD_DONE": ("STREAMING", "FINALIZED"),
+    "RESUME_OK": ("STREAMING", "FINALIZED"),
+    "STREAMING": ("FINALIZED",),
+}
+
+
+def advance(tx: Tx, moves: Sequence[Move]) -> list[LongshoreError | None]:
+    """Move leased jobs to their next stages; what could not be moved is named in its place."""
+    answer: list[LongshoreError | None] = [None] * len(moves)
+    for tenant, group in by_tenant(moves, lambda move: move.lease.scope):
+        tx.enter(tenant)
+        held = fence(tx, [move.lease for _, move in group])
+        for index, move in group:
+            row = held.get(move.lease.job_id)
+            if row is None:
+                answer[index] = lost(move.lease)
+                continue
+            try:
+                held[row.job_id] = _move(tx, row, move)
+            except LongshoreError as error:
+                answer[index] = error
+    return answer
+
+
+def _move(tx: Tx, row: Fenced, move: Move) -> Fenced:
+    check_move(row.job_type, row.job_id, row.stage, move.stage)
+    if is_terminal(row.job_type, move.stage):
+        raise InvalidTransition(f"job {row.job_id} ends by settle, not by advancing to {move.stage}")
+    step(tx, [(row, move.lease, move.stage)])
+    if move.facts:
+        tx.many("event_insert", [_event(row, move, tx.now)])
+    return row._replace(stage=move.stage)
+
+
+def step(tx: Tx, steps: Sequence[tuple[Fenced, Lease, str]]) -> None:
+    """Write stages that were checked. FINALIZED frees the host's slot."""
+    plain, final = [], []
+    for row, lease, stage in steps:
+        counts = 1 if row.job_type == DOWNLOAD and row.stage == granted_stage(DOWNLOAD) else 0
+        if stage == "FINALIZED":
+            final.append((counts, tx.now, row.seq, lease.epoch))
+        else:
+            plain.append((stage, counts, tx.now, row.seq, lease.epoch))
+    tx.many("move_stage", plain)
+    tx.many("move_finalized", final)
+    free_slots(tx, [row.slot_host for row, _, stage in steps if stage == "FINALIZED"])
+
+
+def finalize(tx: Tx, rows: Sequence[tuple[Fenced, Lease]]) -> None:
+    """Bring downloads to FINALIZED by legal moves, wherever their attempt stands."""
+    for way in ("STREAMING", "FINALIZED"):
+        steps = [(row, lease, way) for row, lease in rows if way in _WAYS.get(row.stage, ())]
+        if steps:
+            step(tx, steps)
+
+
+def _event(row: Fenced, move: Move, now: int) -> Row:
+    return (*move.lease.scope, row.job_id, "stage", now, facts_text({"to": move.stage, **move.facts}))
+
+
+def advance_state(tx: Tx, lease: Lease, to_state: str) -> None:
+    """Move one leased job (the seeds' name); raise what went wrong."""
+    status_of(lease.job.job_type, to_state)
+    error = advance(tx, [Move(lease, to_state)])[0]
+    if error is not None:
+        raise error
+
+
+def get_current_state(tx: Tx, scope: Scope, job_id: str) -> str:
+    """Give the stage of a job (the seeds' name)."""
+    check_scope(scope)
+    tx.enter(scope.tenant_id)
+    row = tx.one("job_stage", tenant_id=scope.tenant_id, project_id=scope.project_id, job_id=job_id)
+    if row is None:
+        raise NotFound(f"there is no job {str(job_id)[:80]} here")
+    return str(row[0])
+
+
+def report(tx: Tx, progress: Sequence[tuple[Lease, int, int | None]]) -> None:
+    """Keep how far transfers are (bytes done, bytes in all if known); lost leases write nothing."""
+    for tenant, group in by_tenant(progress, lambda item: item[0].scope):
+        tx.enter(tenant)
+        held = fence(tx, [lease for _, (lease, _, _) in group])
+        rows: list[tuple[Any, ...]] = []
+        for _, (lease, done, total) in group:
+            if (row := held.get(lease.job_id)) is not None:
+                percent = min(99, done * 100 // total) if total else None
+                rows.append((percent, done, total, row.seq, lease.epoch))
+        tx.many("set_progress", rows)

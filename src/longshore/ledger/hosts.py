@@ -1,0 +1,140 @@
+"""Hosts: what they allow now, and what is remembered of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from longshore.domain.keys import check_text
+from longshore.domain.model import Lease, Micros
+from longshore.domain.politeness import Allowance, HostDefaults, HostFacts, HostUse, allowance, started
+from longshore.errors import BadInput, LeaseLost
+from longshore.ledger.records import Fenced, Host
+from longshore.ledger.rows import encoded, fence_rows
+from longshore.ledger.sweeping import free_slots
+from longshore.ledger.tx import Tx
+
+
+class Allowances:
+    """What one owner may still take at each host within one transaction."""
+
+    def __init__(self, tx: Tx, owner: str, defaults: HostDefaults, ahead: int = 0) -> None:
+        self._tx = tx
+        self._owner = owner
+        self._defaults = defaults
+        self._ahead = ahead
+        self._facts: dict[str, HostFacts] = {"": HostFacts("")}
+        self._left: dict[str, Allowance] = {"": allowance(HostFacts(""), owner, defaults, tx.now)}
+        self._taken: dict[str, int] = {}
+
+    def load(self, hosts: Iterable[str]) -> None:
+        """Read what is not known yet, in two statements."""
+        fresh = {host for host in hosts if host not in self._facts}
+        for facts in host_facts(self._tx, fresh).values():
+            self._facts[facts.host] = facts
+            self._left[facts.host] = allowance(facts, self._owner, self._defaults, self._tx.now, ahead=self._ahead)
+
+    def left(self, host: str) -> int:
+        """Tell how many more leases of a host there are."""
+        return self._left[host].leases - self._taken.get(host, 0)
+
+    def slots(self, host: str) -> int:
+        """Tell how many leases of a host the owner may run at once."""
+        return min(self._left[host].slots, 1 << 30)
+
+    def not_before(self, host: str) -> Micros | None:
+        """Tell when a host that allows nothing is worth another look."""
+        return self._left[host].not_before
+
+    def take(self, host: str, count: int) -> None:
+        """Use some of it up."""
+        if host:
+            self._taken[host] = self._taken.get(host, 0) + count
+
+    def write(self) -> None:
+        """Move the schedules of hosts with a rate on."""
+        now = self._tx.now
+        rows = [
+            (host, started(self._facts[host], count, self._left[host].interval, now), now)
+            for host, count in sorted(self._taken.items())
+            if count and self._left[host].interval
+        ]
+        self._tx.many("host_started", rows)
+
+
+def host_facts(tx: Tx, hosts: Iterable[str]) -> dict[str, HostFacts]:
+    """Read what is remembered of hosts and what is in flight there."""
+    names = sorted(hosts)
+    if not names:
+        return {}
+    listed = encoded(names)
+    uses: dict[str, list[HostUse]] = {}
+    for host, owner, leases, slots, expiry in tx.all("host_uses", hosts=listed, now=tx.now):
+        uses.setdefault(host, []).append(HostUse(owner, leases, slots or 1, expiry))
+    known = {row[0]: row for row in tx.all("host_facts", hosts=listed)}
+    facts = {}
+    for name in names:
+        row = known.get(name, (name, None, None, 0, None, 0, None, None))
+        facts[name] = HostFacts(
+            name, row[1], row[2], bool(row[3]), row[4], row[5], row[6], row[7], tuple(uses.get(name, ()))
+        )
+    return facts
+
+
+def hop(tx: Tx, lease: Lease, host: str, *, defaults: HostDefaults) -> bool:
+    """Take a slot of another host for this lease; False: that host is full or rests, and nothing changed."""
+    check_text("host", host)
+    tx.enter(lease.scope.tenant_id)
+    rows = tx.many("fence", fence_rows([lease], tx.now))
+    if not rows:
+        raise LeaseLost(f"the lease of job {lease.job_id} is lost")
+    row = Fenced(*rows[0])
+    if row.slot_host == host:
+        return True
+    allowed = Allowances(tx, lease.owner, defaults)
+    allowed.load([host])
+    if allowed.left(host) < 1:
+        return False
+    allowed.take(host, 1)
+    allowed.write()
+    tx.many("set_slot", [(host, allowed.slots(host), row.seq, lease.epoch)])
+    free_slots(tx, [row.slot_host])
+    return True
+
+
+def set_host(tx: Tx, host: str, **changes: Any) -> None:
+    """Change what is configured for a host: concurrency, rate_per_s, paused, cooldown_until (None = the default)."""
+    check_text("host", host)
+    _check_changes(changes)
+    tx.many("host_known", [(host, tx.now)])
+    for name, value in changes.items():
+        tx.run(f"host_set_{name}", host=host, value=int(value) if name == "paused" else value, now=tx.now)
+    if changes.get("cooldown_until", 0) is None:
+        tx.many("host_well", [(tx.now, host)])
+    free_slots(tx, [host])
+
+
+def _check_changes(changes: Mapping[str, Any]) -> None:
+    for name, value in changes.items():
+        kinds: tuple[type, ...] = {
+            "concurrency": (int,),
+            "rate_per_s": (int, float),
+            "paused": (bool,),
+            "cooldown_until": (int,),
+        }.get(name, ())
+        if not kinds:
+            raise BadInput(f"a host has no {name!r}")
+        if value is None and name != "paused":
+            continue
+        if not isinstance(value, kinds) or (name != "paused" and (isinstance(value, bool) or value < 0)):
+            raise BadInput(f"{name} cannot be {value!r}")
+
+
+def hosts(tx: Tx, after: str = "", limit: int = 1_000) -> list[Host]:
+    """List hosts by name, with what is in flight."""
+    rows = tx.all("hosts_page", after=after, many=limit)
+    facts = host_facts(tx, [row[0] for row in rows])
+    return [
+        Host(*row[:3], bool(row[3]), *row[4:], sum(use.in_flight for use in facts[row[0]].uses))
+        for row in rows
+    ]

@@ -1,0 +1,227 @@
+"""Planning: a request becomes a job, once. Asking again gives the same job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal
+
+from longshore.domain.keys import check_text
+from longshore.domain.model import JobRequest, Planned, Scope, Status
+from longshore.domain.requests import download_request
+from longshore.domain.states import TORRENT, first_stage
+from longshore.errors import BadInput, Conflict, NotFound
+from longshore.ledger.ids import new_ids
+from longshore.ledger.rows import check_scope, encoded, request_text
+from longshore.ledger.tx import Row, Tx
+
+Again = Literal["never", "failed", "always"]
+_REPLANNED: Final[dict[str, frozenset[str]]] = {
+    "never": frozenset(),
+    "failed": frozenset({"failed", "canceled"}),
+    "always": frozenset({"failed", "canceled", "completed", "skipped"}),
+}
+_TEXTS: Final = (
+    "job_type",
+    "key",
+    "work_id",
+    "source_ref",
+    "url",
+    "canonical_url",
+    "run_id",
+    "request_id",
+    "user_id",
+    "book_id",
+    "media_type",
+    "source",
+    "retry_of",
+)
+_STATUS: Final = {status.value: status for status in Status}
+_LIMIT: Final = 65_536
+
+
+def plan(tx: Tx, scope: Scope, requests: Sequence[JobRequest], *, again: Again = "never") -> list[Planned]:
+    """Give the job of every request, in order; make the ones that do not exist."""
+    check_scope(scope)
+    if again not in _REPLANNED:
+        raise BadInput(f"again is never, failed or always, not {again!r}")
+    for request in requests:
+        _check(request)
+    tx.enter(scope.tenant_id)
+    known = _known(tx, scope, requests)
+    found: dict[tuple[str, str | None], Row] = {}
+    fresh: dict[tuple[str, str | None], int] = {}
+    answer: list[Planned | None] = [None] * len(requests)
+    twins: list[tuple[int, tuple[str, str | None]]] = []
+    make: list[tuple[int, JobRequest, str | None]] = []
+    for index, request in enumerate(requests):
+        name = (request.job_type, request.key)
+        if request.key is not None and name in fresh:
+            twins.append((index, name))
+            continue
+        row = known.get(name) if request.key is not None else None
+        if row is not None and row[2] not in _REPLANNED[again]:
+            answer[index] = Planned(row[1], False, _STATUS[row[2]], row[3])
+            continue
+        if row is not None:
+            found[name] = row
+        fresh[name] = index
+        make.append((index, request, row[1] if row is not None and row[4] is not None else request.retry_of))
+    if make:
+        _supersede(tx, scope, found)
+        for (index, request, _), job_id in zip(make, _insert(tx, scope, make), strict=True):
+            answer[index] = Planned(job_id, True, Status.PENDING, first_stage(request.job_type))
+    for index, name in twins:
+        first = answer[fresh[name]]
+        assert first is not None
+        answer[index] = Planned(first.job_id, False, first.status, first.stage)
+    return [planned for planned in answer if planned is not None]
+
+
+def plan_job_if_absent(tx: Tx, scope: Scope, *, work_id: str, artifact_id: str, canonical_url: str) -> str:
+    """Plan one download by the seeds' triple and give its job's id."""
+    check_text("work_id", work_id)
+    check_text("artifact_id", artifact_id)
+    request = download_request(canonical_url, work_id=work_id, artifact_id=artifact_id)
+    return plan(tx, scope, [request])[0].job_id
+
+
+def _check(request: JobRequest) -> None:
+    """Refuse what could not be stored as it is; nothing is written before all are checked."""
+    if request.__class__ is not JobRequest:
+        raise BadInput(f"a request is a JobRequest, not {type(request).__name__}")
+    texts = (request.job_type, request.key, request.work_id, request.source_ref, request.url, request.canonical_url)
+    rest = (request.run_id, request.request_id, request.user_id, request.book_id, request.media_type, request.source)
+    try:
+        joined = "".join(filter(None, (*texts, *rest, request.host, request.retry_of)))
+        plain = joined.isascii() and "\0" not in joined and len(joined) < _LIMIT
+    except TypeError:
+        plain = False
+    if not plain or not request.job_type or request.key == "" or len(request.job_type) > 200:
+        for name in _TEXTS:
+            if (value := getattr(request, name)) is not None or name == "job_type":
+                check_text(name, value, limit=200 if name == "job_type" else _LIMIT)
+        check_text("host", request.host, empty=True)
+    if type(request.priority) is not int or not -1_000_000 <= request.priority <= 1_000_000:
+        raise BadInput("priority must be a whole number from -1000000 to 1000000")
+    if request.max_attempts is not None and (type(request.max_attempts) is not int or request.max_attempts < 1):
+        raise BadInput("max_attempts must be a whole number from 1")
+
+
+def _known(tx: Tx, scope: Scope, requests: Sequence[JobRequest]) -> dict[tuple[str, str | None], Row]:
+    """Find the current jobs (and tombstones) of all keys: (key, job_id, status, stage, seq or None)."""
+    keys: dict[str, list[str]] = {}
+    for request in requests:
+        if request.key is not None:
+            keys.setdefault(request.job_type, []).append(request.key)
+    known: dict[tuple[str, str | None], Row] = {}
+    where = {"tenant_id": scope.tenant_id, "project_id": scope.project_id}
+    buried = bool(keys) and tx.one("plan_any_tombstone", **where) is not None
+    for job_type, wanted in keys.items():
+        listed = encoded(wanted)
+        if buried:
+            for row in tx.all("plan_tombstones", job_type=job_type, keys=listed, **where):
+                known[job_type, row[0]] = (*row, None)
+        for row in tx.all("plan_find", job_type=job_type, keys=listed, **where):
+            known[job_type, row[0]] = row
+    return known
+
+
+def _supersede(tx: Tx, scope: Scope, found: dict[tuple[str, str | None], Row]) -> None:
+    """Let the new jobs take the keys over."""
+    tx.many("plan_supersede", [(tx.now, row[4]) for row in found.values() if row[4] is not None])
+    tx.many("plan_forget_tombstone", [(*scope, *name) for name, row in found.items() if row[4] is None])
+
+
+def _insert(tx: Tx, scope: Scope, make: Sequence[tuple[int, JobRequest, str | None]]) -> list[str]:
+    for _, request, _ in make:
+        if request.job_type == TORRENT:
+            _check_torrent(tx, scope, request)
+    lanes = open_lanes(tx, scope, [request for _, request, _ in make])
+    ids = new_ids(len(make), tx.now)
+    tenant, project, now = scope.tenant_id, scope.project_id, tx.now
+    rows = []
+    for (_, r, retry_of), job_id in zip(make, ids, strict=True):
+        canonical = r.canonical_url
+        rows.append(
+            (
+                tenant,
+                project,
+                job_id,
+                r.job_type,
+                first_stage(r.job_type),
+                0 if r.job_type == TORRENT else 1,
+                lanes[r.host, r.job_type],
+                r.priority,
+                now,
+                r.key,
+                None if r.work_id == canonical else r.work_id,
+                None if r.source_ref == canonical else r.source_ref,
+                None if r.url == canonical else r.url,
+                canonical,
+                r.host,
+                request_text(r),
+                r.max_attempts,
+                r.run_id,
+                r.request_id,
+                retry_of,
+                r.user_id,
+                r.book_id,
+                r.media_type,
+                r.source,
+            )
+        )
+    tx.many("plan_insert", rows)
+    _link_inputs(tx, scope, [(job_id, request.inputs) for (_, request, _), job_id in zip(make, ids, strict=True)])
+    tx.many("count_add", [(tenant, project, Status.PENDING.value, len(make))])
+    return ids
+
+
+def open_lanes(tx: Tx, scope: Scope, requests: Iterable[JobRequest]) -> dict[tuple[str, str], int]:
+    """Make and mark the lanes that these requests go to."""
+    tops: dict[tuple[str, str], int] = {}
+    for request in requests:
+        name = (request.host, request.job_type)
+        top = tops.get(name)
+        if top is None or request.priority > top:
+            tops[name] = request.priority
+    tx.many("host_known", [(host, tx.now) for host in {host for host, _ in tops} if host])
+    rows = [
+        (*scope, host, job_type, 0 if job_type == TORRENT else 1, top) for (host, job_type), top in sorted(tops.items())
+    ]
+    return {(host, job_type): lane_id for lane_id, host, job_type in tx.many("lane_put", rows)}
+
+
+def _check_torrent(tx: Tx, scope: Scope, request: JobRequest) -> None:
+    if not (request.user_id and request.book_id and request.media_type):
+        raise BadInput("a torrent needs user_id, book_id and media_type")
+    active = tx.one(
+        "plan_active_torrent",
+        tenant_id=scope.tenant_id,
+        user_id=request.user_id,
+        book_id=request.book_id,
+        media_type=request.media_type,
+    )
+    if active is not None:
+        raise Conflict(
+            f"job {active[0]} already downloads this {request.media_type} of book {request.book_id}",
+            job_id=active[0],
+            hint="cancel it first, or ask for the same source again",
+        )
+
+
+def _link_inputs(tx: Tx, scope: Scope, jobs: Sequence[tuple[str, tuple[str, ...]]]) -> None:
+    links = [(*scope, job_id, place, name) for job_id, inputs in jobs for place, name in enumerate(inputs)]
+    if not links:
+        return
+    wanted = {link[4] for link in links}
+    where = {"tenant_id": scope.tenant_id, "project_id": scope.project_id}
+    there = {row[0] for row in tx.all("plan_known_artifacts", ids=encoded(sorted(wanted)), **where)}
+    if lost := sorted(wanted - there):
+        raise NotFound(f"there is no artifact {lost[0]} here")
+    tx.many("plan_inputs", links)
+
+
+def add_counts(tx: Tx, changes: Counter[tuple[str, str, str]]) -> None:
+    """Keep the counters: one row per scope and status that changed."""
+    tx.many("count_add", [(*name, n) for name, n in sorted(changes.items()) if n])

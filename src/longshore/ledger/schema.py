@@ -1,0 +1,213 @@
+"""Migrations: numbered .sql files, each applied in one transaction with its version row; nothing is migrated silently.
+
+A new SQLite ledger is built under another name and renamed when it is whole and durable, so that a crash while it is
+made leaves nothing that a later open could stumble over.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from longshore import failpoints
+from longshore.errors import Damaged, NoDepot, SchemaMismatch, Unavailable
+from longshore.ledger.sqlite import connect, lock_path, translated, wall_clock
+from longshore.ledger.statements import Dialect
+
+_NAME: Final = re.compile(r"(\d{4})_(\w+)\.sql\Z")
+_SPACE: Final = re.compile(r"\s+")
+FOLDER: Final = Path(__file__).parent / "migrations"
+
+failpoints.declare("schema.create", "schema.rename", "schema.migrate")
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One numbered step."""
+
+    version: int
+    name: str
+    text: str
+    checksum: str
+
+
+@cache
+def migrations(dialect: Dialect, folder: Path = FOLDER) -> tuple[Migration, ...]:
+    """Read the steps of a dialect, in order and without gaps."""
+    steps = []
+    for path in sorted((folder / dialect).glob("*.sql")):
+        if match := _NAME.match(path.name):
+            text = path.read_text(encoding="utf-8")
+            steps.append(Migration(int(match[1]), match[2], text, hashlib.sha256(text.encode()).hexdigest()))
+    if [step.version for step in steps] != list(range(1, len(steps) + 1)):
+        raise Unavailable(f"the migrations in {folder / dialect} have a gap")
+    return tuple(steps)
+
+
+def current_version(dialect: Dialect) -> int:
+    """Give the version that this program needs."""
+    return len(migrations(dialect))
+
+
+def check_version(have: int, dialect: Dialect, where: str) -> None:
+    """Refuse a ledger that is newer or older than the program."""
+    need = current_version(dialect)
+    if have > need:
+        raise SchemaMismatch(
+            f"{where} has schema {have}; this program knows {need}", hint="use the newer program that made it"
+        )
+    if have < need:
+        raise SchemaMismatch(
+            f"{where} has schema {have}; this program needs {need}", hint="make a backup, then `longshore migrate`"
+        )
+
+
+def create_sqlite(path: Path) -> None:
+    """Make a new ledger file with the current schema, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(path):
+        if path.exists():
+            return
+        unborn = path.with_name(path.name + ".new")
+        for debris in (unborn, Path(f"{unborn}-journal"), Path(f"{unborn}-wal"), Path(f"{unborn}-shm")):
+            debris.unlink(missing_ok=True)
+        try:
+            connection = apsw.Connection(str(unborn))
+            try:
+                connection.execute("PRAGMA journal_mode = delete; PRAGMA synchronous = 2")
+                apply(connection)
+            finally:
+                connection.close()
+        except apsw.Error as error:
+            raise translated(error, path) from error
+        failpoints.hit("schema.create")
+        unborn.chmod(0o600)
+        _sync(unborn)
+        failpoints.hit("schema.rename")
+        os.rename(unborn, path)
+        _sync(path.parent)
+
+
+def apply(connection: apsw.Connection) -> list[int]:
+    """Apply what is missing, each step in one transaction with its version row."""
+    done = []
+    for step in migrations("sqlite")[version_of(connection) :]:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            connection.execute(step.text)
+            connection.execute(
+                "INSERT INTO _migrations (version, name, checksum, applied_at) VALUES (?, ?, ?, ?)",
+                (step.version, step.name, step.checksum, wall_clock()),
+            )
+            connection.execute(
+                "INSERT INTO _meta (key, value) VALUES ('schema_version', ?1) "
+                "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                (str(step.version),),
+            )
+            failpoints.hit("schema.migrate")
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        done.append(step.version)
+    return done
+
+
+def version_of(connection: apsw.Connection) -> int:
+    """Read the version of a ledger; 0 when there is no ledger in it."""
+    tables = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = '_meta'"
+    if connection.execute(tables).get == 0:
+        return 0
+    value = connection.execute("SELECT value FROM _meta WHERE key = 'schema_version'").get
+    if value is None or not str(value).isdigit():
+        raise Damaged("the ledger does not say which schema it has")
+    return int(value)
+
+
+def migrate_sqlite(path: Path) -> list[int]:
+    """Bring an existing ledger file up to date; give the versions that were applied."""
+    if not path.exists():
+        raise NoDepot(f"there is no ledger at {path}")
+    with _locked(path):
+        connection = connect(path)
+        try:
+            have = version_of(connection)
+            if have == 0:
+                raise SchemaMismatch(f"{path} is a database, but no ledger")
+            if have > current_version("sqlite"):
+                check_version(have, "sqlite", str(path))
+            return apply(connection)
+        except apsw.Error as error:
+            raise translated(error, path) from error
+        finally:
+            connection.close()
+
+
+def check_sqlite(path: Path) -> None:
+    """Refuse what is no ledger of this program's schema."""
+    if not path.exists():
+        raise NoDepot(f"there is no ledger at {path}")
+    if path.is_file() and path.stat().st_size == 0:
+        raise Damaged(f"{path} is empty", hint="restore it from a backup, or remove it to start a new ledger")
+    connection = connect(path)
+    try:
+        have = version_of(connection)
+        if have == 0:
+            raise SchemaMismatch(f"{path} is a database, but no ledger")
+        check_version(have, "sqlite", str(path))
+    except apsw.Error as error:
+        raise translated(error, path) from error
+    finally:
+        connection.close()
+
+
+def drift_sqlite(connection: apsw.Connection) -> list[str]:
+    """Name what differs from the schema that the migrations make."""
+    version = version_of(connection)
+    wanted = apsw.Connection(":memory:")
+    for step in migrations("sqlite")[:version]:
+        wanted.execute(step.text)
+    need, have = _objects(wanted), _objects(connection)
+    wanted.close()
+    found = [f"{name} is missing" for name in sorted(need.keys() - have.keys())]
+    found += [f"{name} is not ours" for name in sorted(have.keys() - need.keys())]
+    found += [f"{name} differs" for name in sorted(need.keys() & have.keys()) if need[name] != have[name]]
+    sums = {row[0]: row[1] for row in connection.execute("SELECT version, checksum FROM _migrations")}
+    for step in migrations("sqlite")[:version]:
+        if sums.get(step.version) != step.checksum:
+            found.append(f"migration {step.version:04} {step.name} is not the one that was applied")
+    return found
+
+
+def _objects(connection: apsw.Connection) -> dict[str, str]:
+    rows = connection.execute("SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'")
+    return {f"{kind} {name}": _SPACE.sub(" ", sql or "") for kind, name, sql in rows}
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock that writers queue at: one process creates or migrates."""
+    descriptor = os.open(lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

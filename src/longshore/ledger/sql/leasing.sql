@@ -1,0 +1,156 @@
+-- open_tenants --
+-- The tenants that have an open lane, after one of them: a loose scan, one probe per tenant.
+WITH RECURSIVE t (tenant_id) AS (
+  SELECT (SELECT tenant_id FROM lanes WHERE ready = 1 AND parked_until IS NULL AND tenant_id > :after
+           ORDER BY tenant_id LIMIT 1)
+  UNION ALL
+  SELECT (SELECT l.tenant_id FROM lanes AS l WHERE l.ready = 1 AND l.parked_until IS NULL AND l.tenant_id > t.tenant_id
+           ORDER BY l.tenant_id LIMIT 1)
+    FROM t WHERE t.tenant_id IS NOT NULL)
+SELECT tenant_id FROM t WHERE tenant_id IS NOT NULL LIMIT :many
+
+-- open_lanes --
+-- The open lanes of a tenant in the order in which they are served.
+SELECT lane_id, host, top
+  FROM lanes
+ WHERE ready = 1 AND parked_until IS NULL AND tenant_id = :tenant_id
+   AND (CAST(:project_id AS TEXT) IS NULL OR project_id = :project_id)
+   AND CASE WHEN CAST(:job_types AS TEXT) IS NULL THEN job_type <> 'torrent'
+            ELSE job_type IN (SELECT value FROM {each job_types}) END
+ ORDER BY top DESC, turn
+ LIMIT :many
+
+-- lane_heads --
+-- The next ready jobs of a lane.
+SELECT {job}
+  FROM jobs AS j
+ WHERE j.lane_id = :lane_id AND j.ready = 1
+ ORDER BY j.priority DESC, j.seq
+ LIMIT :many
+
+-- named_heads --
+-- Free jobs among named ones: for a caller that waits for its own.
+SELECT {job}
+  FROM jobs AS j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id IN (SELECT value FROM {each job_ids})
+   AND (j.status = 'pending' OR j.status = 'processing') AND j.lease_owner IS NULL AND j.next_attempt_at IS NULL
+   AND CASE WHEN CAST(:job_types AS TEXT) IS NULL THEN j.job_type <> 'torrent'
+            ELSE j.job_type IN (SELECT value FROM {each job_types}) END
+ ORDER BY j.priority DESC, j.seq
+ LIMIT :many
+
+-- grant (owner, until, slot_host, lease_slots, counts, now, seq) --
+-- One lease: the epoch grows, the attempt starts at its first stage.
+UPDATE jobs
+   SET lease_owner = :owner, lease_until = :until, lease_epoch = lease_epoch + 1, slot_host = :slot_host,
+       lease_slots = :lease_slots, ready = 0, status = 'processing',
+       stage = CASE job_type WHEN 'download' THEN 'LEASED' WHEN 'torrent' THEN 'downloading' ELSE 'processing' END,
+       claims = claims + :counts, progress = NULL, updated_at = :now, row_version = row_version + 1
+ WHERE seq = :seq AND lease_owner IS NULL
+
+-- claim_insert (tenant_id, project_id, job_id, epoch, owner, host, now) --
+INSERT INTO job_claims (tenant_id, project_id, job_id, epoch, owner, host, claimed_at)
+VALUES (:tenant_id, :project_id, :job_id, :epoch, :owner, :host, :now)
+
+-- claim_end (now, outcome, reason, tenant_id, project_id, job_id, epoch) --
+UPDATE job_claims SET ended_at = :now, outcome = :outcome, reason = :reason
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND epoch = :epoch AND ended_at IS NULL
+
+-- lane_served (turn, top, ready, lane_id) --
+UPDATE lanes SET turn = :turn, top = :top, ready = :ready WHERE lane_id = :lane_id
+
+-- lane_park (parked_until, lane_id) --
+UPDATE lanes SET parked_until = :parked_until WHERE lane_id = :lane_id
+
+-- lanes_unpark_due --
+UPDATE lanes SET parked_until = NULL WHERE parked_until <= :now
+
+-- lanes_unpark_hosts (host) --
+-- A slot got free: whoever waits for this host may look again.
+UPDATE lanes SET parked_until = NULL WHERE host = :host AND parked_until IS NOT NULL
+
+-- host_facts --
+SELECT host, concurrency, rate_per_s, paused, cooldown_until, failures, failed_at, next_start_at
+  FROM hosts WHERE host IN (SELECT value FROM {each hosts})
+
+-- host_uses --
+-- What is in flight at these hosts, by owner, from live leases.
+SELECT slot_host, lease_owner, count(*), max(lease_slots), min(lease_until)
+  FROM jobs
+ WHERE slot_host IN (SELECT value FROM {each hosts}) AND lease_until > :now
+ GROUP BY slot_host, lease_owner
+
+-- host_started (host, next_start_at, now) --
+-- A rate's schedule moves on.
+INSERT INTO hosts (host, next_start_at, updated_at) VALUES (:host, :next_start_at, :now)
+ON CONFLICT (host) DO UPDATE SET next_start_at = excluded.next_start_at
+
+-- fence (tenant_id, project_id, job_id, lease_epoch, lease_owner, now) --
+-- The row of a job whose lease is ours and lives. Every write after the claim begins here.
+SELECT j.job_id, j.seq, j.stage, j.status, j.job_type, j.attempts, j.lane_id, j.priority, j.host, j.slot_host,
+       j.canonical_url, j.cancel_requested_at
+  FROM jobs AS j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = :job_id
+   AND j.lease_epoch = :lease_epoch AND j.lease_owner = :lease_owner AND j.lease_until > :now
+
+-- renew (until, now, tenant_id, project_id, job_id, lease_epoch, lease_owner) --
+UPDATE jobs SET lease_until = :until, updated_at = :now
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id
+   AND lease_epoch = :lease_epoch AND lease_owner = :lease_owner AND lease_until > :now
+RETURNING job_id, lease_epoch, cancel_requested_at
+
+-- move_stage (stage, counts, now, seq, lease_epoch) --
+-- The next stage of a leased job; its status does not change.
+UPDATE jobs SET stage = :stage, claims = claims + :counts, updated_at = :now, row_version = row_version + 1
+ WHERE seq = :seq AND lease_epoch = :lease_epoch
+
+-- move_finalized (counts, now, seq, lease_epoch) --
+-- The bytes are here: the host's slot is free although the lease goes on.
+UPDATE jobs SET stage = 'FINALIZED', claims = claims + :counts, slot_host = NULL, updated_at = :now,
+       row_version = row_version + 1
+ WHERE seq = :seq AND lease_epoch = :lease_epoch
+
+-- set_progress (progress, bytes_done, bytes_total, seq, lease_epoch) --
+UPDATE jobs SET progress = :progress, bytes_done = :bytes_done, bytes_total = :bytes_total
+ WHERE seq = :seq AND lease_epoch = :lease_epoch
+
+-- set_slot (slot_host, lease_slots, seq, lease_epoch) --
+UPDATE jobs SET slot_host = :slot_host, lease_slots = :lease_slots WHERE seq = :seq AND lease_epoch = :lease_epoch
+
+-- {given} --
+j.seq, j.tenant_id, j.project_id, j.job_id, j.job_type, j.stage, j.status, j.lease_epoch, j.slot_host, j.lane_id, j.priority,
+j.cancel_requested_at
+
+-- expired_leases --
+SELECT {given} FROM jobs AS j WHERE j.lease_until <= :now ORDER BY j.lease_until LIMIT :many
+
+-- leases_of --
+-- What some owners hold: a scan of the live leases only.
+SELECT {given} FROM jobs AS j
+ WHERE j.lease_until IS NOT NULL AND j.lease_owner IN (SELECT value FROM {each owners})
+ LIMIT :many
+
+-- give_back (now, seq, lease_epoch) --
+-- The lease ended without an outcome: the job is ready again, from its first stage. A torrent goes on without a lease.
+UPDATE jobs
+   SET lease_owner = NULL, lease_until = NULL, slot_host = NULL, lease_slots = NULL,
+       ready = CASE job_type WHEN 'torrent' THEN 0 ELSE 1 END,
+       status = CASE job_type WHEN 'torrent' THEN status ELSE 'pending' END,
+       stage = CASE job_type WHEN 'download' THEN 'PLANNED' WHEN 'torrent' THEN stage ELSE 'pending' END,
+       updated_at = :now, row_version = row_version + 1
+ WHERE seq = :seq AND lease_epoch = :lease_epoch AND lease_owner IS NOT NULL
+
+-- promote_waiting --
+-- Waiting jobs whose time has come.
+UPDATE jobs SET next_attempt_at = NULL, ready = CASE job_type WHEN 'torrent' THEN 0 ELSE 1 END
+ WHERE seq IN (SELECT seq FROM jobs WHERE next_attempt_at <= :now ORDER BY next_attempt_at LIMIT :many)
+RETURNING lane_id, priority, job_type
+
+-- next_due --
+-- The next moment at which something becomes claimable by itself.
+SELECT min(at) FROM (
+  SELECT min(next_attempt_at) AS at FROM jobs WHERE next_attempt_at IS NOT NULL
+  UNION ALL SELECT min(lease_until) FROM jobs WHERE lease_until IS NOT NULL
+  UNION ALL SELECT min(parked_until) FROM lanes WHERE parked_until IS NOT NULL AND ready = 1
+  UNION ALL SELECT CASE WHEN EXISTS (SELECT 1 FROM lanes WHERE ready = 1 AND parked_until IS NULL) THEN :now END
+) AS due

@@ -1,0 +1,80 @@
+-- {job} --
+j.seq, j.tenant_id, j.project_id, j.job_id, j.job_type, j.status, j.stage, j.progress, j.priority, j.attempts, j.claims,
+j.lease_owner, j.lease_until, j.lease_epoch, j.row_version, j.next_attempt_at, j.cancel_requested_at, j.error_code,
+j.error_message_safe, j.error_debug_id, j.reuse_of_job_id, j.retry_of, j.external_job_id, j.created_at, j.updated_at,
+j.completed_at, j.failed_at, j.idempotency_key, j.work_id, j.source_ref, j.url, j.canonical_url, j.host, j.request,
+j.max_attempts, j.run_id, j.request_id, j.user_id, j.book_id, j.media_type, j.source, j.lane_id
+
+-- plan_find --
+-- The current jobs of a list of keys.
+SELECT j.idempotency_key, j.job_id, j.status, j.stage, j.seq
+  FROM {each keys} AS k
+  JOIN jobs AS j ON j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_type = :job_type
+   AND j.idempotency_key = k.value AND j.superseded = 0
+
+-- plan_find @postgres --
+SELECT j.idempotency_key, j.job_id, j.status, j.stage, j.seq
+  FROM jobs AS j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_type = :job_type AND j.superseded = 0
+   AND j.idempotency_key IN (SELECT value FROM {each keys})
+
+-- plan_any_tombstone --
+SELECT 1 FROM tombstones WHERE tenant_id = :tenant_id AND project_id = :project_id LIMIT 1
+
+-- plan_tombstones --
+-- What is left of purged jobs: their keys still answer.
+SELECT idempotency_key, job_id, status, stage
+  FROM tombstones
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_type = :job_type
+   AND idempotency_key IN (SELECT value FROM {each keys})
+
+-- plan_forget_tombstone (tenant_id, project_id, job_type, idempotency_key) --
+DELETE FROM tombstones
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_type = :job_type AND idempotency_key = :idempotency_key
+
+-- plan_supersede (now, seq) --
+-- A linked retry takes the key over; the old row leaves the unique index.
+UPDATE jobs SET superseded = 1, updated_at = :now, row_version = row_version + 1 WHERE seq = :seq
+
+-- plan_active_torrent --
+SELECT job_id FROM jobs
+ WHERE tenant_id = :tenant_id AND user_id = :user_id AND book_id = :book_id AND media_type = :media_type
+   AND job_type = 'torrent' AND (status = 'pending' OR status = 'processing')
+
+-- plan_insert (tenant_id, project_id, job_id, job_type, stage, ready, lane_id, priority, now, idempotency_key, work_id, source_ref, url, canonical_url, host, request, max_attempts, run_id, request_id, retry_of, user_id, book_id, media_type, source) --
+INSERT INTO jobs (tenant_id, project_id, job_id, job_type, status, stage, ready, lane_id, priority, created_at, updated_at,
+  idempotency_key, work_id, source_ref, url, canonical_url, host, request, max_attempts, run_id, request_id, retry_of,
+  user_id, book_id, media_type, source)
+VALUES (:tenant_id, :project_id, :job_id, :job_type, 'pending', :stage, :ready, :lane_id, :priority, :now, :now,
+  :idempotency_key, :work_id, :source_ref, :url, :canonical_url, :host, :request, :max_attempts, :run_id, :request_id,
+  :retry_of, :user_id, :book_id, :media_type, :source)
+
+-- plan_inputs (tenant_id, project_id, job_id, ordinal, artifact_id) --
+INSERT INTO job_artifacts (tenant_id, project_id, job_id, role, ordinal, artifact_id)
+VALUES (:tenant_id, :project_id, :job_id, 'input', :ordinal, :artifact_id)
+
+-- plan_known_artifacts --
+SELECT artifact_id FROM artifacts
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND artifact_id IN (SELECT value FROM {each ids})
+
+-- lane_put (tenant_id, project_id, host, job_type, ready, top) --
+-- Make or mark a lane that gets ready jobs.
+INSERT INTO lanes (tenant_id, project_id, host, job_type, ready, top)
+VALUES (:tenant_id, :project_id, :host, :job_type, :ready, :top)
+ON CONFLICT (tenant_id, project_id, host, job_type) DO UPDATE
+   SET top = CASE WHEN lanes.ready = 1 AND lanes.top > excluded.top THEN lanes.top ELSE excluded.top END,
+       ready = CASE WHEN excluded.ready = 1 THEN 1 ELSE lanes.ready END
+RETURNING lane_id, host, job_type
+
+-- lane_ready (top, lane_id) --
+-- A known lane got a ready job.
+UPDATE lanes
+   SET top = CASE WHEN ready = 1 AND top > :top THEN top ELSE :top END, ready = 1
+ WHERE lane_id = :lane_id
+
+-- host_known (host, now) --
+INSERT INTO hosts (host, updated_at) VALUES (:host, :now) ON CONFLICT (host) DO NOTHING
+
+-- count_add (tenant_id, project_id, status, n) --
+INSERT INTO counters (tenant_id, project_id, status, slot, n) VALUES (:tenant_id, :project_id, :status, 0, :n)
+ON CONFLICT (tenant_id, project_id, status, slot) DO UPDATE SET n = counters.n + excluded.n

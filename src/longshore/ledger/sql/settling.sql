@@ -1,0 +1,109 @@
+-- end_canceled (now, seq, lease_epoch) --
+-- A job whose cancel was asked for and whose lease is over.
+UPDATE jobs
+   SET status = 'canceled', stage = 'canceled', lease_owner = NULL, lease_until = NULL, slot_host = NULL, lease_slots = NULL,
+       ready = 0, next_attempt_at = NULL, error_code = 'canceled', error_message_safe = 'canceled by request',
+       updated_at = :now, row_version = row_version + 1
+ WHERE seq = :seq AND lease_epoch = :lease_epoch
+
+-- end_completed (stage, attempts, now, seq, lease_epoch) --
+UPDATE jobs
+   SET status = 'completed', stage = :stage, lease_owner = NULL, lease_until = NULL, slot_host = NULL, lease_slots = NULL,
+       progress = 100, attempts = attempts + :attempts, completed_at = :now, updated_at = :now, error_code = NULL,
+       error_message_safe = NULL, error_debug_id = NULL, row_version = row_version + 1
+ WHERE seq = :seq AND lease_epoch = :lease_epoch
+
+-- end_skipped (stage, reuse_of_job_id, now, seq, lease_epoch) --
+UPDATE jobs
+   SET status = 'skipped', stage = :stage, reuse_of_job_id = :reuse_of_job_id, lease_owner = NULL, lease_until = NULL,
+       slot_host = NULL, lease_slots = NULL, updated_at = :now, error_code = NULL, error_message_safe = NULL,
+       error_debug_id = NULL, row_version = row_version + 1
+ WHERE seq = :seq AND lease_epoch = :lease_epoch
+
+-- end_failed (stage, error_code, error_message_safe, error_debug_id, attempts, now, seq, lease_epoch) --
+UPDATE jobs
+   SET status = 'failed', stage = :stage, ready = 0, next_attempt_at = NULL, lease_owner = NULL, lease_until = NULL,
+       slot_host = NULL, lease_slots = NULL, error_code = :error_code, error_message_safe = :error_message_safe,
+       error_debug_id = :error_debug_id,
+       failure_reason = CASE job_type WHEN 'torrent' THEN :error_code ELSE failure_reason END,
+       attempts = attempts + :attempts, failed_at = :now, updated_at = :now, row_version = row_version + 1
+ WHERE seq = :seq AND lease_epoch = :lease_epoch
+
+-- end_waiting (ready, next_attempt_at, error_code, error_message_safe, attempts, host, lane_id, now, seq, lease_epoch) --
+-- Back to the start of an attempt, now or later. A torrent goes on without a lease.
+UPDATE jobs
+   SET lease_owner = NULL, lease_until = NULL, slot_host = NULL, lease_slots = NULL,
+       ready = CASE job_type WHEN 'torrent' THEN 0 ELSE :ready END, next_attempt_at = :next_attempt_at,
+       status = CASE job_type WHEN 'torrent' THEN status ELSE 'pending' END,
+       stage = CASE job_type WHEN 'download' THEN 'PLANNED' WHEN 'torrent' THEN stage ELSE 'pending' END,
+       error_code = COALESCE(:error_code, error_code), error_message_safe = COALESCE(:error_message_safe, error_message_safe),
+       attempts = attempts + :attempts, host = :host, lane_id = :lane_id, updated_at = :now, row_version = row_version + 1
+ WHERE seq = :seq AND lease_epoch = :lease_epoch
+
+-- event_insert (tenant_id, project_id, job_id, kind, at, facts) --
+INSERT INTO events (tenant_id, project_id, job_id, kind, at, facts)
+VALUES (:tenant_id, :project_id, :job_id, :kind, :at, :facts)
+
+-- blob_insert (tenant_id, project_id, sha256, byte_size, storage_backend, storage_pointer, content_type, now) --
+-- New bytes; what comes back was not there before.
+INSERT INTO blobs (tenant_id, project_id, sha256, byte_size, storage_backend, storage_pointer, content_type, created_at)
+VALUES (:tenant_id, :project_id, :sha256, :byte_size, :storage_backend, :storage_pointer, :content_type, :now)
+ON CONFLICT (tenant_id, project_id, sha256) DO NOTHING
+RETURNING project_id, sha256
+
+-- url_version_put (tenant_id, project_id, canonical_url, sha256, byte_size, etag, last_modified, final_url, artifact_id, job_id, now) --
+-- What a URL gives now; what comes back names the version before.
+INSERT INTO url_versions (tenant_id, project_id, canonical_url, sha256, byte_size, etag, last_modified, final_url,
+  artifact_id, job_id, seen_at, revalidated_at)
+VALUES (:tenant_id, :project_id, :canonical_url, :sha256, :byte_size, :etag, :last_modified, :final_url,
+  :artifact_id, :job_id, :now, :now)
+ON CONFLICT (tenant_id, project_id, canonical_url) DO UPDATE
+   SET previous_artifact_id = url_versions.artifact_id, sha256 = excluded.sha256, byte_size = excluded.byte_size,
+       etag = excluded.etag, last_modified = excluded.last_modified, final_url = excluded.final_url,
+       artifact_id = excluded.artifact_id, job_id = excluded.job_id, seen_at = excluded.seen_at,
+       revalidated_at = excluded.revalidated_at
+RETURNING artifact_id, previous_artifact_id
+
+-- url_version_revalidated (now, tenant_id, project_id, canonical_url, artifact_id) --
+UPDATE url_versions SET revalidated_at = :now
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND canonical_url = :canonical_url AND artifact_id = :artifact_id
+
+-- artifact_insert (tenant_id, project_id, artifact_id, artifact_type, storage_backend, storage_pointer, content_type, byte_size, sha256, schema_version, name, metadata, now, created_by_job_id, previous_id) --
+INSERT INTO artifacts (tenant_id, project_id, artifact_id, artifact_type, storage_backend, storage_pointer, content_type,
+  byte_size, sha256, schema_version, name, metadata, created_at, created_by_job_id, previous_id)
+VALUES (:tenant_id, :project_id, :artifact_id, :artifact_type, :storage_backend, :storage_pointer, :content_type,
+  :byte_size, :sha256, :schema_version, :name, :metadata, :now, :created_by_job_id, :previous_id)
+
+-- job_artifact_insert (tenant_id, project_id, job_id, role, ordinal, artifact_id) --
+INSERT INTO job_artifacts (tenant_id, project_id, job_id, role, ordinal, artifact_id)
+VALUES (:tenant_id, :project_id, :job_id, :role, :ordinal, :artifact_id)
+
+-- finalize_confirm (now, result, tenant_id, project_id, job_id, epoch) --
+-- Registering confirms the FINALIZE intent of this attempt.
+UPDATE effects SET state = 'confirmed', finished_at = :now, result_code = 'OK', result = :result
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND epoch = :epoch
+   AND kind = 'FINALIZE' AND state = 'intended'
+
+-- reuse_found --
+-- The job and the artifact that a skipped job points to.
+SELECT 1 FROM job_artifacts
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND role = 'result'
+   AND artifact_id = :artifact_id
+
+-- host_fault (host, failures, reason, now) --
+-- Faults of a host in a row: the breaker.
+INSERT INTO hosts (host, failures, failed_at, reason, updated_at) VALUES (:host, :failures, :now, :reason, :now)
+ON CONFLICT (host) DO UPDATE
+   SET failures = hosts.failures + excluded.failures, failed_at = excluded.failed_at, reason = excluded.reason,
+       updated_at = excluded.updated_at
+
+-- host_well (now, host) --
+UPDATE hosts SET failures = 0, updated_at = :now WHERE host = :host AND failures > 0
+
+-- host_rest (host, cooldown_until, reason, now) --
+-- Retry-After: the whole host rests.
+INSERT INTO hosts (host, cooldown_until, reason, updated_at) VALUES (:host, :cooldown_until, :reason, :now)
+ON CONFLICT (host) DO UPDATE
+   SET cooldown_until = CASE WHEN hosts.cooldown_until > excluded.cooldown_until THEN hosts.cooldown_until
+                             ELSE excluded.cooldown_until END,
+       reason = excluded.reason, updated_at = excluded.updated_at

@@ -1,0 +1,283 @@
+"""The SQLite backend: one writer thread with group commit, readers apart, processes queued by `flock`.
+
+Rules. Durable means FULL: a commit that was acknowledged survives power loss. Pragmas are set outside transactions and
+read back. Writers take the lock file before BEGIN IMMEDIATE, because SQLite's own busy handler sleeps and starves.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import apsw
+
+from longshore import failpoints
+from longshore.domain.model import Micros
+from longshore.errors import Conflict, Damaged, InvalidTransition, LeaseLost, LongshoreError, Unavailable
+from longshore.ledger.statements import Dialect, Statement, statements
+from longshore.ledger.tx import Row, Tx
+
+T = TypeVar("T")
+OLDEST: Final = (3, 51, 3)  # older ones can corrupt a WAL database that several processes write
+GROUP: Final = 64  # verbs that may share one commit
+CACHE_KIB: Final = 65_536
+CHECKPOINT_PAGES: Final = 8_192
+PRAGMAS: Final[dict[str, int | str]] = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
+
+failpoints.declare("ledger.begin", "ledger.commit", "ledger.committed")
+
+
+def wall_clock() -> Micros:
+    """Give the time of this machine, which is the time of a ledger on it."""
+    return time.time_ns() // 1000
+
+
+def connect(path: Path, *, readonly: bool = False) -> apsw.Connection:
+    """Open one connection with everything set and read back."""
+    if tuple(int(part) for part in apsw.sqlite_lib_version().split(".")[:3]) < OLDEST:
+        raise Unavailable(
+            f"SQLite {apsw.sqlite_lib_version()} can corrupt a ledger",
+            hint=f"install an apsw with SQLite {'.'.join(map(str, OLDEST))} or newer",
+        )
+    try:
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=300)
+    except apsw.Error as error:
+        raise translated(error, path) from error
+    try:
+        connection.set_busy_timeout(60_000)
+        for name, value in PRAGMAS.items():
+            connection.execute(f"PRAGMA {name} = {value}")
+            if (have := connection.pragma(name)) != value:
+                raise Unavailable(f"{path}: {name} is {have}, and must be {value}")
+        connection.pragma("cache_size", -CACHE_KIB)
+        connection.pragma("temp_store", 2)
+        connection.wal_autocheckpoint(CHECKPOINT_PAGES)
+        if readonly:
+            connection.pragma("query_only", 1)
+    except apsw.Error as error:
+        connection.close()
+        raise translated(error, path) from error
+    except LongshoreError:
+        connection.close()
+        raise
+    return connection
+
+
+def translated(error: BaseException, path: Path | None = None) -> LongshoreError:
+    """Say in our words what SQLite said."""
+    where = f"{path}: " if path else ""
+    text = str(error)
+    if isinstance(error, LongshoreError):
+        return error
+    if "longshore:" in text:
+        return _refused(text.partition("longshore:")[2])
+    if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+        return Damaged(f"{where}the ledger is damaged: {text}", hint="restore it from a backup; nothing was repaired")
+    if isinstance(error, apsw.ConstraintError):
+        return Conflict(f"{where}the ledger refuses this: {text}")
+    return Unavailable(f"{where}the ledger cannot be used now: {text}")
+
+
+def _refused(text: str) -> LongshoreError:
+    kind, _, message = text.partition(": ")
+    if kind in ("terminal", "invalid_transition", "result"):
+        return InvalidTransition(message)
+    return LeaseLost(message) if kind in ("lease", "epoch") else Conflict(message)
+
+
+class SqliteTx:
+    """Named statements on one connection inside one transaction."""
+
+    dialect: Dialect = "sqlite"
+    __slots__ = ("_cursor", "_statements", "now")
+
+    def __init__(self, connection: apsw.Connection, now: Micros) -> None:
+        self._cursor = connection.cursor()
+        self._statements: dict[str, Statement] = statements("sqlite")
+        self.now = now
+
+    def enter(self, tenant_id: str) -> None:
+        """Do nothing: on SQLite a tenant is a namespace that the statements keep."""
+
+    def all(self, name: str, **params: Any) -> list[Row]:
+        """Run a statement and give its rows."""
+        return self._cursor.execute(self._statements[name].text, params).fetchall()
+
+    def one(self, name: str, **params: Any) -> Row | None:
+        """Run a statement and give its first row."""
+        rows = self._cursor.execute(self._statements[name].text, params).fetchall()
+        return rows[0] if rows else None
+
+    def run(self, name: str, **params: Any) -> int:
+        """Run a statement and give the number of rows it changed."""
+        before = self._cursor.connection.total_changes()
+        self._cursor.execute(self._statements[name].text, params).fetchall()
+        return self._cursor.connection.total_changes() - before
+
+    def many(self, name: str, rows: Sequence[Row]) -> list[Row]:
+        """Run a statement once per row and give all rows that came back."""
+        return self._cursor.executemany(self._statements[name].text, rows).fetchall() if rows else []
+
+
+class _Call:
+    __slots__ = ("error", "future", "result", "verb")
+
+    def __init__(self, verb: Callable[[Tx], Any]) -> None:
+        self.verb = verb
+        self.future: Future[Any] = Future()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def settle(self, error: BaseException | None = None) -> None:
+        """Hand the outcome to whoever waits."""
+        if (failure := self.error or error) is not None:
+            self.future.set_exception(failure)
+        else:
+            self.future.set_result(self.result)
+
+
+class Sqlite:
+    """A ledger file."""
+
+    dialect: Dialect = "sqlite"
+
+    def __init__(self, path: Path, clock: Callable[[], Micros] | None = None) -> None:
+        self.path = path
+        self._clock = clock or wall_clock
+        self.commit_seconds: Callable[[float], None] | None = None
+        self._writer = connect(path)
+        self._lock = os.open(lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._readers: list[apsw.Connection] = []
+        self._queue: deque[_Call] = deque()
+        self._wake = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="ledger-writer", daemon=True)
+        self._thread.start()
+
+    def now(self) -> Micros:
+        """Give the ledger's time."""
+        return self._clock()
+
+    def queue_length(self) -> int:
+        """Tell how many verbs wait for a transaction."""
+        return len(self._queue)
+
+    def submit(self, call: Callable[[Tx], T]) -> Future[T]:
+        """Queue a verb for the writer thread."""
+        item = _Call(call)
+        with self._wake:
+            if self._closed:
+                raise Unavailable(f"{self.path}: the ledger is closed")
+            self._queue.append(item)
+            self._wake.notify()
+        return item.future
+
+    def read(self, call: Callable[[Tx], T]) -> T:
+        """Run a verb on a snapshot, in the caller's thread."""
+        try:
+            connection = self._readers.pop()
+        except IndexError:
+            connection = connect(self.path, readonly=True)
+        try:
+            connection.execute("BEGIN")
+            try:
+                return call(SqliteTx(connection, self.now()))
+            finally:
+                connection.execute("COMMIT" if connection.in_transaction else "SELECT 1")
+        except apsw.Error as error:
+            raise translated(error, self.path) from error
+        finally:
+            if self._closed:
+                connection.close()
+            else:
+                self._readers.append(connection)
+
+    def close(self) -> None:
+        """Finish what is queued, then close every connection."""
+        with self._wake:
+            already, self._closed = self._closed, True
+            self._wake.notify()
+        if already:
+            return
+        self._thread.join()
+        while self._readers:
+            self._readers.pop().close()
+        os.close(self._lock)
+
+    def _work(self) -> None:
+        while True:
+            with self._wake:
+                while not self._queue and not self._closed:
+                    self._wake.wait()
+                if not self._queue:
+                    break
+                group = [self._queue.popleft() for _ in range(min(GROUP, len(self._queue)))]
+            group = [call for call in group if call.future.set_running_or_notify_cancel()]
+            if group:
+                self._commit(group)
+        self._writer.close()
+
+    def _commit(self, group: list[_Call]) -> None:
+        """Run a group in one transaction: each verb in a savepoint of its own, one commit for all."""
+        failure: LongshoreError | None = None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            try:
+                self._transact(group)
+            finally:
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+        except (apsw.Error, OSError) as error:
+            failure = translated(error, self.path)
+            failure.__cause__ = error
+        for call in group:
+            call.settle(failure)
+
+    def _transact(self, group: list[_Call]) -> None:
+        writer = self._writer
+        failpoints.hit("ledger.begin")
+        writer.execute("BEGIN IMMEDIATE")
+        try:
+            tx = SqliteTx(writer, self.now())
+            for call in group:
+                self._attempt(call, tx, alone=len(group) == 1)
+            started = time.perf_counter()
+            failpoints.hit("ledger.commit")
+            writer.execute("COMMIT")
+            failpoints.hit("ledger.committed")
+            if self.commit_seconds is not None:
+                self.commit_seconds(time.perf_counter() - started)
+        finally:
+            if writer.in_transaction:
+                writer.execute("ROLLBACK")
+
+    def _attempt(self, call: _Call, tx: SqliteTx, *, alone: bool) -> None:
+        """Run one verb; what it raises undoes its own writes only."""
+        writer = self._writer
+        if not alone:
+            writer.execute("SAVEPOINT verb")
+        try:
+            call.result = call.verb(tx)
+        except BaseException as error:  # noqa: BLE001 - the caller gets it, whatever it is
+            call.error = error if not isinstance(error, apsw.Error) else translated(error, self.path)
+            if call.error is not error:
+                call.error.__cause__ = error
+            if not writer.in_transaction:  # SQLite gave up the whole transaction: nobody's writes are there
+                raise
+            if alone:
+                writer.execute("ROLLBACK; BEGIN IMMEDIATE")
+            else:
+                writer.execute("ROLLBACK TO verb")
+        if not alone:
+            writer.execute("RELEASE verb")
+
+
+def lock_path(path: Path) -> Path:
+    """Name the file whose lock queues the processes."""
+    return path.with_name(path.name + ".lock")

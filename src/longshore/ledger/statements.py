@@ -1,0 +1,96 @@
+"""The SQL of the ledger by name. Python holds none.
+
+    -- plan_find --                     parameters by name: tx.all("plan_find", keys=…)
+    -- plan_insert (a, b, c) --         rows of tx.many are tuples in this order
+    -- plan_find @postgres --           the same statement in the other dialect
+    -- {job} --                         a fragment, used as {job}
+    {each ids}                          a table with a column `value`: the items of the JSON list :ids
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final, Literal
+
+Dialect = Literal["sqlite", "postgres"]
+
+_HEADER: Final = re.compile(r"^-- (\{?)([a-z_0-9]+)\}?(?: \(([a-z_0-9, \n-]+)\))?(?: @(sqlite|postgres))? --$", re.M)
+_PARAMETER: Final = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
+_EACH: Final = re.compile(r"\{each ([a-z_]+)\}")
+_EACH_TEXT: Final = {
+    "sqlite": r"json_each(:\1)",
+    "postgres": r"jsonb_array_elements_text(CAST(:\1 AS jsonb)) AS each(value)",
+}
+_folders: list[Path] = [Path(__file__).parent / "sql"]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement of one dialect, ready for its driver."""
+
+    name: str
+    text: str
+    columns: tuple[str, ...]  # of the positional rows of tx.many; () when parameters go by name
+
+
+def register(folder: Path) -> None:
+    """Add another package's folder of .sql files."""
+    if folder not in _folders:
+        _folders.append(folder)
+        statements.cache_clear()
+
+
+@cache
+def statements(dialect: Dialect) -> dict[str, Statement]:
+    """Read every statement in one dialect."""
+    texts: dict[str, str] = {}
+    order: dict[str, tuple[str, ...]] = {}
+    fragments: dict[str, str] = {}
+    chosen: set[str] = set()
+    for path in sorted(file for folder in _folders for file in folder.glob("*.sql")):
+        for fragment, name, columns, only, body in _entries(path.read_text(encoding="utf-8")):
+            if columns:
+                order[name] = columns
+            if only not in (None, dialect) or (only is None and name in chosen):
+                continue
+            if only:
+                chosen.add(name)
+            (fragments if fragment else texts)[name] = body
+    return {name: _prepared(name, body, order.get(name, ()), fragments, dialect) for name, body in texts.items()}
+
+
+def _entries(text: str) -> list[tuple[bool, str, tuple[str, ...], str | None, str]]:
+    heads = list(_HEADER.finditer(text))
+    ends = [head.start() for head in heads[1:]] + [len(text)]
+    return [
+        (
+            head[1] == "{",
+            head[2],
+            tuple(name.strip(" \n-") for name in head[3].split(",")) if head[3] else (),
+            head[4],
+            _bare(text[head.end() : end]),
+        )
+        for head, end in zip(heads, ends, strict=True)
+    ]
+
+
+def _bare(body: str) -> str:
+    """Drop whole-line comments: the sentence of each statement is for the reader."""
+    return "\n".join(line for line in body.splitlines() if not line.lstrip().startswith("--")).strip().rstrip(";")
+
+
+def _prepared(
+    name: str, body: str, columns: tuple[str, ...], fragments: dict[str, str], dialect: Dialect
+) -> Statement:
+    for fragment, text in fragments.items():
+        body = body.replace("{" + fragment + "}", text)
+    body = _EACH.sub(_EACH_TEXT[dialect], body)
+    if dialect == "postgres":
+        return Statement(name, _PARAMETER.sub(r"%(\1)s", body.replace("%", "%%")), columns)
+    if not columns:
+        return Statement(name, body, columns)
+    places = {column: f"?{number}" for number, column in enumerate(columns, 1)}
+    return Statement(name, _PARAMETER.sub(lambda match: places[match[1]], body), columns)
