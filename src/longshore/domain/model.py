@@ -182,6 +182,9 @@ class UrlVersion:
     size_bytes: int
     seen_at: Micros
     revalidated_at: Micros
+    artifact_id: str = ""
+    job_id: str = ""
+    final_url: str | None = None
 
 
 __all__ = [

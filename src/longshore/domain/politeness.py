@@ -12,7 +12,9 @@ from typing import Final
 from longshore.domain.model import SECOND, Micros
 
 NEVER: Final[Micros] = 1 << 62
-RECHECK: Final[Micros] = 5 * SECOND  # a full host is looked at again after this, even if nobody says that a slot is free
+RECHECK: Final[Micros] = (
+    5 * SECOND
+)  # a full host is looked at again after this, even if nobody says that a slot is free
 BURST_S: Final = 0.1  # a rate may be used up to this far ahead
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from longshore.domain.redaction import safe_url
+from longshore.domain.redaction import safe_text
 from longshore.ledger.rows import encoded
 
 
@@ -17,14 +17,9 @@ def facts_text(facts: dict[str, Any]) -> str:
 def redacted(value: Any) -> Any:
     """Give the same value with every URL in it made safe to show."""
     if isinstance(value, str):
-        return safe_text(value) if "://" in value else value
+        return safe_text(value, limit=max(500, len(value))) if "://" in value else value
     if isinstance(value, dict):
         return {key: redacted(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [redacted(item) for item in value]
     return value
-
-
-def safe_text(text: str) -> str:
-    """Make the URLs of a sentence safe to show."""
-    return " ".join(safe_url(word) if "://" in word else word for word in text.split(" "))

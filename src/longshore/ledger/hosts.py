@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from longshore.domain.keys import check_text
 from longshore.domain.model import Lease, Micros
-from longshore.domain.politeness import Allowance, HostDefaults, HostFacts, HostUse, allowance, started
+from longshore.domain.politeness import NEVER, Allowance, HostDefaults, HostFacts, HostUse, allowance, started
 from longshore.errors import BadInput, LeaseLost
 from longshore.ledger.records import Fenced, Host
 from longshore.ledger.rows import encoded, fence_rows
@@ -102,7 +102,7 @@ def hop(tx: Tx, lease: Lease, host: str, *, defaults: HostDefaults) -> bool:
     return True
 
 
-def set_host(tx: Tx, host: str, **changes: Any) -> None:
+def set_host(tx: Tx, host: str, changes: Mapping[str, Any]) -> None:
     """Change what is configured for a host: concurrency, rate_per_s, paused, cooldown_until (None = the default)."""
     check_text("host", host)
     _check_changes(changes)
@@ -114,20 +114,27 @@ def set_host(tx: Tx, host: str, **changes: Any) -> None:
     free_slots(tx, [host])
 
 
+_KINDS: Final[dict[str, tuple[type, ...]]] = {
+    "concurrency": (int,),
+    "rate_per_s": (int, float),
+    "paused": (bool,),
+    "cooldown_until": (int,),
+}
+
+
 def _check_changes(changes: Mapping[str, Any]) -> None:
     for name, value in changes.items():
-        kinds: tuple[type, ...] = {
-            "concurrency": (int,),
-            "rate_per_s": (int, float),
-            "paused": (bool,),
-            "cooldown_until": (int,),
-        }.get(name, ())
-        if not kinds:
+        if name not in _KINDS:
             raise BadInput(f"a host has no {name!r}")
         if value is None and name != "paused":
             continue
-        if not isinstance(value, kinds) or (name != "paused" and (isinstance(value, bool) or value < 0)):
+        fits = isinstance(value, bool) if name == "paused" else _is_limit(value, _KINDS[name])
+        if not fits:
             raise BadInput(f"{name} cannot be {value!r}")
+
+
+def _is_limit(value: Any, kinds: tuple[type, ...]) -> bool:
+    return type(value) in kinds and 0 <= value < NEVER
 
 
 def hosts(tx: Tx, after: str = "", limit: int = 1_000) -> list[Host]:
@@ -135,6 +142,16 @@ def hosts(tx: Tx, after: str = "", limit: int = 1_000) -> list[Host]:
     rows = tx.all("hosts_page", after=after, many=limit)
     facts = host_facts(tx, [row[0] for row in rows])
     return [
-        Host(*row[:3], bool(row[3]), *row[4:], sum(use.in_flight for use in facts[row[0]].uses))
+        Host(
+            host=row[0],
+            concurrency=row[1],
+            rate_per_s=row[2],
+            paused=bool(row[3]),
+            cooldown_until=row[4],
+            failures=row[5],
+            failed_at=row[6],
+            reason=row[7],
+            in_flight=sum(use.in_flight for use in facts[row[0]].uses),
+        )
         for row in rows
     ]

@@ -197,10 +197,7 @@ def _grant(tx: Tx, work: Claiming) -> None:
     slots = {row[32]: work.allowed.slots(row[32]) for row in rows}
     tx.many(
         "grant",
-        [
-            (owner, until, row[32] or None, slots[row[32]], 0 if row[4] == DOWNLOAD else 1, now, row[0])
-            for row in rows
-        ],
+        [(owner, until, row[32] or None, slots[row[32]], 0 if row[4] == DOWNLOAD else 1, now, row[0]) for row in rows],
     )
     tx.many("claim_insert", [(row[1], row[2], row[3], row[13] + 1, owner, row[32], now) for row in rows])
     changes: Counter[tuple[str, str, str]] = Counter()

@@ -264,7 +264,7 @@ class Sqlite:
             writer.execute("SAVEPOINT verb")
         try:
             call.result = call.verb(tx)
-        except BaseException as error:  # noqa: BLE001 - the caller gets it, whatever it is
+        except BaseException as error:  # the caller gets it, whatever it is
             call.error = error if not isinstance(error, apsw.Error) else translated(error, self.path)
             if call.error is not error:
                 call.error.__cause__ = error

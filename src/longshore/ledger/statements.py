@@ -1,10 +1,10 @@
 """The SQL of the ledger by name. Python holds none.
 
-    -- plan_find --                     parameters by name: tx.all("plan_find", keys=…)
-    -- plan_insert (a, b, c) --         rows of tx.many are tuples in this order
-    -- plan_find @postgres --           the same statement in the other dialect
-    -- {job} --                         a fragment, used as {job}
-    {each ids}                          a table with a column `value`: the items of the JSON list :ids
+-- plan_find --                     parameters by name: tx.all("plan_find", keys=…)
+-- plan_insert (a, b, c) --         rows of tx.many are tuples in this order
+-- plan_find @postgres --           the same statement in the other dialect
+-- {job} --                         a fragment, used as {job}
+{each ids}                          a table with a column `value`: the items of the JSON list :ids
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from typing import Final, Literal
 
 Dialect = Literal["sqlite", "postgres"]
 
-_HEADER: Final = re.compile(r"^-- (\{?)([a-z_0-9]+)\}?(?: \(([a-z_0-9, \n-]+)\))?(?: @(sqlite|postgres))? --$", re.M)
+_HEADER: Final = re.compile(
+    r"^-- (\{?)([a-z_0-9]+)\}?(?: \(([a-z_0-9, \n-]+)\))?(?: @(sqlite|postgres))? --$", re.MULTILINE
+)
 _PARAMETER: Final = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
 _EACH: Final = re.compile(r"\{each ([a-z_]+)\}")
 _EACH_TEXT: Final = {
@@ -82,9 +84,7 @@ def _bare(body: str) -> str:
     return "\n".join(line for line in body.splitlines() if not line.lstrip().startswith("--")).strip().rstrip(";")
 
 
-def _prepared(
-    name: str, body: str, columns: tuple[str, ...], fragments: dict[str, str], dialect: Dialect
-) -> Statement:
+def _prepared(name: str, body: str, columns: tuple[str, ...], fragments: dict[str, str], dialect: Dialect) -> Statement:
     for fragment, text in fragments.items():
         body = body.replace("{" + fragment + "}", text)
     body = _EACH.sub(_EACH_TEXT[dialect], body)

@@ -403,6 +403,7 @@ CREATE TABLE torrents (
   metainfo    BLOB,
   synced_at   INTEGER NOT NULL DEFAULT 0,
   released_at INTEGER,
+  held_at     INTEGER,      -- the client did not answer since then: its clocks stand still
   watch       TEXT NOT NULL DEFAULT '{}',
   PRIMARY KEY (tenant_id, project_id, job_id),
   FOREIGN KEY (tenant_id, project_id, job_id) REFERENCES jobs (tenant_id, project_id, job_id) ON DELETE CASCADE

@@ -1,0 +1,323 @@
+"""The ledger: one class, the same verbs on SQLite and PostgreSQL.
+
+A verb is a function `verb(tx, …)` of a module beside this one; the method of the same name runs it in one transaction.
+`write` and `soon` run any verb, so that several can share a transaction: write a function that calls them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+
+from longshore.domain.model import Artifact, Job, JobRequest, Lease, Micros, Planned, Scope, Status, UrlVersion
+from longshore.domain.outcomes import Outcome, Released
+from longshore.domain.politeness import HostDefaults
+from longshore.errors import EffectInDoubt, LeaseLost, LongshoreError
+from longshore.ledger import (
+    advancing,
+    control,
+    effects,
+    hosts,
+    leasing,
+    lookup,
+    planning,
+    registry,
+    schema,
+    settling,
+    sweeping,
+)
+from longshore.ledger.records import Begun, CancelResult, Effect, EffectClass, Host, Intent, Move, Renewed, Settled
+from longshore.ledger.sqlite import Sqlite
+from longshore.ledger.tx import Backend, Tx
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Verb = Callable[Concatenate[Tx, P], T]
+
+
+def is_postgres(where: str | Path) -> bool:
+    """Tell a server from a file."""
+    return isinstance(where, str) and where.startswith(("postgresql://", "postgres://"))
+
+
+class Ledger:
+    """Jobs, leases, effects and artifacts that survive anything."""
+
+    result_limit = effects.RESULT_LIMIT
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.dialect: Literal["sqlite", "postgres"] = backend.dialect
+        self.defaults = HostDefaults()  # of the last claim; hop uses them
+        self._after_tenant = ""
+        self._readers = ThreadPoolExecutor(2, thread_name_prefix="ledger-reader")
+
+    @classmethod
+    def open(cls, where: str | Path, *, create: bool = False, clock: Callable[[], Micros] | None = None) -> Ledger:
+        """Open a ledger: a file, or a PostgreSQL server. `create` makes a new one; an old one is never migrated."""
+        if is_postgres(where):
+            backend = import_module("longshore.ledger.postgres")  # psycopg is an extra
+            return cls(backend.open_postgres(str(where), create=create, clock=clock))
+        path = Path(where)
+        if create and not path.exists():
+            schema.create_sqlite(path)
+        schema.check_sqlite(path)
+        return cls(Sqlite(path, clock))
+
+    def close(self) -> None:
+        """Finish what is queued and let go of the database."""
+        self._readers.shutdown(wait=True)
+        self.backend.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def now(self) -> Micros:
+        """Give the ledger's time."""
+        return self.backend.now()
+
+    def queue_length(self) -> int:
+        """Tell how many verbs wait for a transaction."""
+        return self.backend.queue_length()
+
+    # Running verbs
+
+    def write(self, verb: Verb[P, T], *args: P.args, **kw: P.kwargs) -> T:
+        """Run a verb in one transaction and wait until it is durable."""
+        return self.backend.submit(partial(_call, verb, args, kw)).result()
+
+    def soon(self, verb: Verb[P, T], *args: P.args, **kw: P.kwargs) -> asyncio.Future[T]:
+        """Run a verb in one transaction without blocking the event loop."""
+        return asyncio.wrap_future(self.backend.submit(partial(_call, verb, args, kw)))
+
+    def read(self, verb: Verb[P, T], *args: P.args, **kw: P.kwargs) -> T:
+        """Run a verb that only reads."""
+        return self.backend.read(partial(_call, verb, args, kw))
+
+    def read_soon(self, verb: Verb[P, T], *args: P.args, **kw: P.kwargs) -> asyncio.Future[T]:
+        """Run a verb that only reads without blocking the event loop."""
+        call = partial(_call, verb, args, kw)
+        return asyncio.get_running_loop().run_in_executor(self._readers, self.backend.read, call)
+
+    # Planning
+
+    def plan(self, scope: Scope, requests: Sequence[JobRequest], *, again: planning.Again = "never") -> list[Planned]:
+        """Give the job of every request, in order; make the ones that do not exist."""
+        return self.write(planning.plan, scope, requests, again=again)
+
+    def plan_job_if_absent(self, scope: Scope, *, work_id: str, artifact_id: str, canonical_url: str) -> str:
+        """Plan one download by the seeds' triple and give its job's id."""
+        return self.write(
+            planning.plan_job_if_absent, scope, work_id=work_id, artifact_id=artifact_id, canonical_url=canonical_url
+        )
+
+    # Leases
+
+    def claiming(self, **kw: Any) -> dict[str, Any]:
+        """Complete the arguments of a claim with what this process remembers."""
+        if kw.get("defaults") is not None:
+            self.defaults = kw["defaults"]
+        return {"defaults": self.defaults, "after_tenant": self._after_tenant} | {
+            name: value for name, value in kw.items() if value is not None
+        }
+
+    def claim(
+        self,
+        owner: str,
+        *,
+        limit: int,
+        ttl_s: float,
+        job_types: Sequence[str] | None = None,
+        scope: Scope | None = None,
+        job_ids: Sequence[str] | None = None,
+        defaults: HostDefaults | None = None,
+        max_claims: int = 100,
+        ahead: int = 0,
+    ) -> list[Lease]:
+        """Lease up to `limit` jobs, as fairly as politeness allows."""
+        kw = self.claiming(job_types=job_types, scope=scope, job_ids=job_ids, defaults=defaults)
+        leases = self.write(leasing.claim, owner, limit=limit, ttl_s=ttl_s, max_claims=max_claims, ahead=ahead, **kw)
+        return self.served(leases)
+
+    def served(self, leases: list[Lease]) -> list[Lease]:
+        """Remember whose turn it was, so that the next claim begins behind them."""
+        if leases:
+            self._after_tenant = leases[-1].scope.tenant_id
+        return leases
+
+    async def claim_soon(self, owner: str, *, limit: int, ttl_s: float, **kw: Any) -> list[Lease]:
+        """Lease as `claim` does, without blocking the event loop."""
+        return self.served(await self.soon(leasing.claim, owner, limit=limit, ttl_s=ttl_s, **self.claiming(**kw)))
+
+    def lease_next_job(self, owner: str, ttl_s: float = 120) -> Lease | None:
+        """Lease one job (the seeds' name); None when there is nothing to do."""
+        leases = self.claim(owner, limit=1, ttl_s=ttl_s)
+        return leases[0] if leases else None
+
+    def renew(self, leases: Sequence[Lease], ttl_s: float = 120) -> Renewed:
+        """Prolong leases that are ours and live; name the ones that are lost and the jobs that should stop."""
+        return self.write(leasing.renew, leases, ttl_s)
+
+    def renew_lease(self, lease: Lease, ttl_s: float = 120) -> Micros:
+        """Prolong one lease (the seeds' name) and give its new end; raise LeaseLost when it is not ours any more."""
+        renewed = self.renew([lease], ttl_s)
+        if renewed.lost:
+            raise LeaseLost(f"the lease of job {lease.job_id} is lost")
+        return renewed.until
+
+    def release_lease(self, lease: Lease) -> None:
+        """Give one job back at once (the seeds' name)."""
+        settled = self.settle([(lease, Released())])[0]
+        if isinstance(settled, LongshoreError):
+            raise settled
+
+    def advance(self, moves: Sequence[Move]) -> list[LongshoreError | None]:
+        """Move leased jobs to their next stages; what could not be moved is named in its place."""
+        return self.write(advancing.advance, moves)
+
+    def advance_state(self, lease: Lease, to_state: str) -> None:
+        """Move one leased job (the seeds' name); raise what went wrong."""
+        self.write(advancing.advance_state, lease, to_state)
+
+    def get_current_state(self, scope: Scope, job_id: str) -> str:
+        """Give the stage of a job (the seeds' name)."""
+        return self.read(advancing.get_current_state, scope, job_id)
+
+    def hop(self, lease: Lease, host: str, *, defaults: HostDefaults | None = None) -> bool:
+        """Take a slot of another host for this lease; False: that host is full or rests."""
+        return self.write(hosts.hop, lease, host, defaults=defaults or self.defaults)
+
+    def settle(self, ended: Sequence[tuple[Lease, Outcome]]) -> list[Settled | LongshoreError]:
+        """End leases with their outcomes; results are registered in the same transaction."""
+        return self.write(settling.settle, ended)
+
+    # Effects
+
+    def begin(self, intents: Sequence[Intent]) -> list[Begun | LongshoreError]:
+        """Commit intents; tell of each whether it is to be run, was done, or was left unfinished."""
+        return self.write(effects.begin, intents)
+
+    def confirm(self, lease: Lease, key: str, result: dict[str, Any]) -> None:
+        """Keep the result of an effect whose intent is ours; whole, or refused."""
+        self.write(effects.confirm, lease, key, result, limit=self.result_limit)
+
+    def run_effect(
+        self,
+        lease: Lease,
+        kind: str,
+        key: str,
+        fn: Callable[[], dict[str, Any]],
+        *,
+        effect_class: EffectClass = "verifiable",
+        fingerprint: str | None = None,
+        max_result: int | None = None,
+    ) -> dict[str, Any]:
+        """Run an effect unless the ledger has its result. `max_result`, if known, is checked before it runs."""
+        effects.check_size(max_result, self.result_limit)
+        begun = self.begin([Intent(lease, kind, key, effect_class, fingerprint)])[0]
+        if isinstance(begun, LongshoreError):
+            raise begun
+        if begun.state == "confirmed":
+            return begun.result or {}
+        if begun.state == "in_doubt":
+            raise EffectInDoubt(f"the {kind} of job {lease.job_id} may or may not have happened")
+        try:
+            result = fn()
+            effects.checked_result(result, self.result_limit)
+        except BaseException as error:
+            self.write(effects.effect_failed, lease, key, type(error).__name__)
+            raise
+        self.confirm(lease, key, result)
+        return result
+
+    def get_effect_result(self, scope: Scope, key: str) -> dict[str, Any] | None:
+        """Give the stored result of an effect; None when it is not done."""
+        return self.read(effects.get_effect_result, scope, key)
+
+    def unfinished(self, scope: Scope, job_id: str) -> list[Effect]:
+        """Give the open intents of a job, oldest first."""
+        return self.read(effects.unfinished, scope, job_id)
+
+    # Healing
+
+    def cleanup_stale_leases(self) -> int:
+        """Give back every expired lease now."""
+        return self.write(sweeping.cleanup_stale_leases)
+
+    def cleanup_stale_ops(self) -> int:
+        """Close intents that nobody can finish any more."""
+        return self.write(effects.cleanup_stale_ops)
+
+    def reconcile_jobs(self) -> control.Healed:
+        """Put the ledger's own rows right."""
+        return self.write(control.reconcile_jobs)
+
+    def release_dead(self, owners: Sequence[str]) -> int:
+        """Give back what processes hold that are known to be dead."""
+        return self.write(sweeping.release_dead, owners)
+
+    def next_due(self) -> Micros | None:
+        """Tell when something becomes claimable without anybody doing anything; None: never."""
+        return self.read(sweeping.next_due)
+
+    # Control
+
+    def cancel(self, scope: Scope, job_ids: Sequence[str]) -> CancelResult:
+        """Cancel jobs: at once where nobody works on them, by request where somebody does."""
+        return self.write(control.cancel, scope, job_ids)
+
+    def retry(self, scope: Scope, job_ids: Sequence[str]) -> list[Planned]:
+        """Make a linked new job of each that failed or was canceled."""
+        return self.write(control.retry, scope, job_ids)
+
+    # Hosts
+
+    def hosts(self, after: str = "", limit: int = 1_000) -> list[Host]:
+        """List hosts by name, with what is in flight."""
+        return self.read(hosts.hosts, after, limit)
+
+    def set_host(self, host: str, **changes: Any) -> None:
+        """Change what is configured for a host: concurrency, rate_per_s, paused, cooldown_until."""
+        self.write(hosts.set_host, host, changes)
+
+    # Reading one thing; lists are in listing
+
+    def job(self, scope: Scope, job_id: str) -> Job:
+        """Give one job, or raise NotFound."""
+        return self.read(lookup.job, scope, job_id)
+
+    def counts(self, scope: Scope) -> dict[Status, int]:
+        """Give the number of jobs of each status."""
+        return self.read(lookup.counts, scope)
+
+    def results(self, scope: Scope, job_id: str, *, role: str = "result") -> list[Artifact]:
+        """Give the result (or input) artifacts of a job, in order."""
+        return self.read(lookup.results, scope, job_id, role=role)
+
+    def url_version(self, scope: Scope, canonical_url: str) -> UrlVersion | None:
+        """Give what one URL last gave."""
+        return self.read(lookup.url_version, scope, canonical_url)
+
+    def url_versions(self, scope: Scope, canonical_urls: Sequence[str]) -> dict[str, UrlVersion]:
+        """Give what URLs last gave, by URL."""
+        return self.read(lookup.url_versions, scope, canonical_urls)
+
+    def held(self, scope: Scope, sha256: str) -> Artifact | None:
+        """Give an available artifact with these bytes."""
+        return self.read(lookup.held, scope, sha256)
+
+    def mark_missing(self, scope: Scope, artifact_ids: Sequence[str]) -> int:
+        """Say of artifacts that their bytes are gone."""
+        return self.write(registry.mark_missing, scope, artifact_ids)
+
+
+def _call(verb: Callable[..., T], args: tuple[Any, ...], kw: dict[str, Any], tx: Tx) -> T:
+    return verb(tx, *args, **kw)

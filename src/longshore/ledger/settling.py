@@ -1,0 +1,243 @@
+"""Settling: the end of a lease, in one transaction with everything that follows from it.
+
+Results are registered before the job is completed (the schema insists). A lease that was lost is a value in its place
+and spoils nothing else. Rows per job are the budget: every statement runs over the whole batch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from longshore.domain.model import SECOND, JobRequest, Lease, Status
+from longshore.domain.outcomes import Canceled, Completed, Deferred, Failed, Outcome, Released, Reused
+from longshore.domain.reasons import reason_named
+from longshore.domain.redaction import safe_text
+from longshore.domain.states import CANCELED, DOWNLOAD, TORRENT, check_move, stages
+from longshore.errors import BadInput, LongshoreError
+from longshore.ledger.advancing import finalize
+from longshore.ledger.facts import facts_text
+from longshore.ledger.fencing import fence, lost
+from longshore.ledger.planning import add_counts, open_lanes
+from longshore.ledger.records import Fenced, Settled
+from longshore.ledger.registry import register, reuse
+from longshore.ledger.rows import by_tenant
+from longshore.ledger.sweeping import free_slots, mark_lanes
+from longshore.ledger.tx import Row, Tx
+
+Ended = tuple[int, Lease, Fenced, Outcome]
+_FAILED: Final = {DOWNLOAD: "FAILED"}
+
+
+def settle(tx: Tx, ended: Sequence[tuple[Lease, Outcome]]) -> list[Settled | LongshoreError]:
+    """End leases with their outcomes; results are registered in the same transaction."""
+    answer: list[Settled | LongshoreError | None] = [None] * len(ended)
+    for tenant, group in by_tenant(ended, lambda item: item[0].scope):
+        tx.enter(tenant)
+        held = fence(tx, [lease for _, (lease, _) in group])
+        batch = Batch(tx, answer)
+        for index, (lease, outcome) in group:
+            row = held.pop(lease.job_id, None)
+            batch.add(index, lease, row, outcome)
+        batch.write()
+    return [item for item in answer if item is not None]
+
+
+class Batch:
+    """The outcomes of one tenant, sorted by kind, written kind by kind."""
+
+    def __init__(self, tx: Tx, answer: list[Settled | LongshoreError | None]) -> None:
+        self.tx = tx
+        self.answer = answer
+        self.completed: list[tuple[int, Lease, Fenced, Completed]] = []
+        self.reused: list[tuple[int, Lease, Fenced, Reused]] = []
+        self.failed: list[tuple[int, Lease, Fenced, Failed]] = []
+        self.waiting: list[tuple[int, Lease, Fenced, Deferred | Released]] = []
+        self.canceled: list[tuple[int, Lease, Fenced, Canceled]] = []
+        self.claims: list[Row] = []
+        self.events: list[Row] = []
+        self.changes: Counter[tuple[str, str, str]] = Counter()
+        self.faults: dict[str, tuple[int, str]] = {}
+
+    def add(self, index: int, lease: Lease, row: Fenced | None, outcome: Outcome) -> None:
+        """Sort one outcome in, or say in its place why not."""
+        if row is None:
+            self.answer[index] = lost(lease)
+            return
+        try:
+            _check(row, outcome)
+        except LongshoreError as error:
+            self.answer[index] = error
+            return
+        match outcome:
+            case Completed():
+                self.completed.append((index, lease, row, outcome))
+            case Reused():
+                self.reused.append((index, lease, row, outcome))
+            case Failed():
+                self.failed.append((index, lease, row, outcome))
+            case Deferred() | Released():
+                self.waiting.append((index, lease, row, outcome))
+            case Canceled():
+                self.canceled.append((index, lease, row, outcome))
+
+    def write(self) -> None:
+        """Write every kind, then what all have in common."""
+        tx = self.tx
+        self._complete()
+        self._skip()
+        self._fail()
+        self._wait()
+        self._cancel()
+        tx.many("claim_end", self.claims)
+        tx.many("event_insert", self.events)
+        add_counts(tx, self.changes)
+        all_rows = (*self.completed, *self.reused, *self.failed, *self.waiting, *self.canceled)
+        free_slots(tx, [row.slot_host for _, _, row, _ in all_rows])
+        tx.many("host_fault", [(host, n, reason, tx.now) for host, (n, reason) in sorted(self.faults.items())])
+
+    def _end(
+        self, item: tuple[int, Lease, Fenced, Outcome], status: Status, stage: str, facts: str, *, kind: str = ""
+    ) -> None:
+        """Note what every ending notes: the claim's end, the event, the counters, the answer."""
+        index, lease, row, outcome = item
+        reason = getattr(outcome, "reason", None)
+        word = kind or status.value
+        self.claims.append((self.tx.now, word, reason, *lease.scope, lease.job_id, lease.epoch))
+        self.events.append((*lease.scope, lease.job_id, word, self.tx.now, facts))
+        self.changes[(*lease.scope, row.status)] -= 1
+        self.changes[(*lease.scope, status.value)] += 1
+        self.answer[index] = Settled(lease.job_id, status, stage)
+
+    def _complete(self) -> None:
+        if not self.completed:
+            return
+        tx, items = self.tx, self.completed
+        registered = register(tx, [(lease, row, outcome) for _, lease, row, outcome in items])
+        finalize(
+            tx, [(row, lease) for _, lease, row, _ in items if row.job_type == DOWNLOAD and row.stage != "FINALIZED"]
+        )
+        ends = []
+        for item, (artifact_ids, known) in zip(items, registered, strict=True):
+            index, lease, row, outcome = item
+            stage = ("DEDUPED" if known else "INDEXED") if row.job_type == DOWNLOAD else "completed"
+            ends.append((stage, 1, tx.now, row.seq, lease.epoch))
+            facts = {"epoch": lease.epoch, "stage": stage, "artifacts": artifact_ids, **outcome.facts}
+            self._end(item, Status.COMPLETED, stage, facts_text(facts))
+            self.answer[index] = Settled(lease.job_id, Status.COMPLETED, stage, artifact_ids)
+        tx.many("end_completed", ends)
+        well = {row.slot_host or row.host for _, _, row, _ in items} - {""}
+        tx.many("host_well", [(tx.now, host) for host in sorted(well)])
+
+    def _skip(self) -> None:
+        tx, ends, good = self.tx, [], []
+        for item in self.reused:
+            index, lease, row, outcome = item
+            error = reuse(tx, lease, row, outcome)
+            if error is not None:
+                self.answer[index] = error
+                continue
+            stage = "SKIPPED_DUPLICATE" if row.job_type == DOWNLOAD else "skipped"
+            ends.append((stage, outcome.of_job_id, tx.now, row.seq, lease.epoch))
+            facts = {"epoch": lease.epoch, "reuse_of": outcome.of_job_id, "artifacts": [outcome.artifact_id]}
+            self._end(item, Status.SKIPPED, stage, facts_text({**facts, **outcome.facts}))
+            self.answer[index] = Settled(lease.job_id, Status.SKIPPED, stage, (outcome.artifact_id,))
+            good.append(item)
+        self.reused = good
+        tx.many("end_skipped", ends)
+
+    def _fail(self) -> None:
+        tx, ends = self.tx, []
+        for item in self.failed:
+            _, lease, row, outcome = item
+            stage = _FAILED.get(row.job_type, "failed")
+            message = safe_text(outcome.message, limit=2_000)
+            ends.append((stage, outcome.reason, message, outcome.debug_id, 1, tx.now, row.seq, lease.epoch))
+            facts = {"epoch": lease.epoch, "reason": outcome.reason, "message": message, "debug_id": outcome.debug_id}
+            self._end(item, Status.FAILED, stage, facts_text({**facts, **outcome.facts}))
+            self._fault(row, outcome.reason, row.slot_host)
+        tx.many("end_failed", ends)
+
+    def _wait(self) -> None:
+        """Give jobs back, for now or for later; a learned host makes them change lanes."""
+        if not self.waiting:
+            return
+        tx, ends, ready = self.tx, [], []
+        lanes = self._learned_lanes()
+        for item in self.waiting:
+            _, lease, row, outcome = item
+            deferred = outcome if isinstance(outcome, Deferred) else None
+            host = deferred.host if deferred and deferred.host else row.host
+            lane = lanes.get((*lease.scope, host, row.job_type), row.lane_id)
+            due = tx.now + int(deferred.delay_s * SECOND) if deferred and deferred.delay_s > 0 else None
+            message = safe_text(deferred.message, limit=2_000) if deferred else None
+            counts = 1 if deferred and deferred.counts else 0
+            reason = deferred.reason if deferred else None
+            ends.append((0 if due else 1, due, reason, message, counts, host, lane, tx.now, row.seq, lease.epoch))
+            if due is None and row.job_type != TORRENT:
+                ready.append((lane, row.priority))
+            status = Status.PENDING if row.job_type != TORRENT else Status.PROCESSING
+            facts = {"epoch": lease.epoch, "from": row.stage, "reason": outcome.reason}
+            if deferred:
+                facts |= {"message": message, "next_attempt_at": due, "counts": deferred.counts, **deferred.facts}
+            stage = "PLANNED" if row.job_type == DOWNLOAD else row.stage if row.job_type == TORRENT else "pending"
+            self._end(item, status, stage, facts_text(facts), kind="deferred" if deferred else "released")
+            if deferred:
+                self._fault(row, deferred.reason, deferred.host or row.slot_host)
+                self._rest(row, deferred)
+        tx.many("end_waiting", ends)
+        mark_lanes(tx, ready)
+
+    def _learned_lanes(self) -> dict[tuple[str, str, str, str], int]:
+        """Open the lanes of hosts that a redirect taught."""
+        lanes: dict[tuple[str, str, str, str], int] = {}
+        for _, lease, row, outcome in self.waiting:
+            host = outcome.host if isinstance(outcome, Deferred) else None
+            if host and host != row.host and (*lease.scope, host, row.job_type) not in lanes:
+                request = JobRequest(row.job_type, None, host=host, priority=row.priority)
+                lane = open_lanes(self.tx, lease.scope, [request])[host, row.job_type]
+                lanes[(*lease.scope, host, row.job_type)] = lane
+        return lanes
+
+    def _cancel(self) -> None:
+        for item in self.canceled:
+            _, lease, _, outcome = item
+            facts = {"epoch": lease.epoch, "message": safe_text(outcome.message)}
+            self._end(item, Status.CANCELED, CANCELED, facts_text(facts))
+        self.tx.many("end_canceled", [(self.tx.now, row.seq, lease.epoch) for _, lease, row, _ in self.canceled])
+
+    def _fault(self, row: Fenced, reason: str, host: str | None) -> None:
+        """Count a fault against the host that made it."""
+        name = host or row.host
+        if name and reason_named(reason).host_fault:
+            count, _ = self.faults.get(name, (0, ""))
+            self.faults[name] = (count + 1, reason)
+
+    def _rest(self, row: Fenced, outcome: Deferred) -> None:
+        name = outcome.host or row.slot_host or row.host
+        if name and outcome.host_rest_s:
+            until = self.tx.now + int(outcome.host_rest_s * SECOND)
+            self.tx.many("host_rest", [(name, until, outcome.reason, self.tx.now)])
+
+
+def _check(row: Fenced, outcome: Outcome) -> None:
+    """Refuse an outcome that the job's type or stage does not allow, or whose reason nobody knows."""
+    reason = getattr(outcome, "reason", None)
+    if reason is not None:
+        try:
+            reason_named(reason)
+        except KeyError:
+            raise BadInput(f"there is no reason {reason!r}") from None
+    if isinstance(outcome, Deferred) and not 0 <= outcome.delay_s <= 86_400 * 3_650:
+        raise BadInput(f"a delay is 0 or more seconds, not {outcome.delay_s!r}")
+    if isinstance(outcome, Reused):
+        check_move(row.job_type, row.job_id, row.stage, "SKIPPED_DUPLICATE" if row.job_type == DOWNLOAD else "skipped")
+    if (
+        isinstance(outcome, Completed)
+        and not outcome.artifacts
+        and ("INDEXED" in stages(row.job_type) or row.job_type in (TORRENT, "upload"))
+    ):
+        raise BadInput(f"a {row.job_type} job completes with a result")
+    if not isinstance(outcome, (Completed, Reused, Failed, Deferred, Released, Canceled)):
+        raise BadInput(f"an outcome is one of domain.outcomes, not {type(outcome).__name__}")

@@ -1,0 +1,52 @@
+-- control_rows --
+-- Named jobs as a cancel or a retry sees them.
+SELECT j.job_id, j.seq, j.status, j.stage, j.job_type, j.lease_owner, j.lease_epoch, j.cancel_requested_at, j.superseded
+  FROM jobs AS j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id IN (SELECT value FROM {each job_ids})
+
+-- cancel_request (now, seq) --
+-- Work is under way: whoever does it is asked to stop.
+UPDATE jobs SET cancel_requested_at = :now, updated_at = :now, row_version = row_version + 1
+ WHERE seq = :seq AND cancel_requested_at IS NULL AND status = 'processing'
+
+-- cancel_now (now, seq) --
+-- Nobody works on it: over at once.
+UPDATE jobs
+   SET status = 'canceled', stage = 'canceled', ready = 0, next_attempt_at = NULL, cancel_requested_at = :now,
+       error_code = 'canceled', error_message_safe = 'canceled by request', updated_at = :now, row_version = row_version + 1
+ WHERE seq = :seq AND lease_owner IS NULL AND status = 'pending'
+
+-- retry_rows --
+SELECT {job} FROM jobs AS j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id IN (SELECT value FROM {each job_ids})
+   AND (j.status = 'failed' OR j.status = 'canceled')
+ ORDER BY j.seq
+
+-- waiting_now (seq) --
+-- A waiting job is tried at once.
+UPDATE jobs SET next_attempt_at = NULL, ready = CASE job_type WHEN 'torrent' THEN 0 ELSE 1 END
+ WHERE seq = :seq AND next_attempt_at IS NOT NULL
+RETURNING lane_id, priority, job_type
+
+-- lanes_forgotten --
+-- Lanes that have a ready job and do not say so: there must be none.
+SELECT l.lane_id, (SELECT j.priority FROM jobs AS j WHERE j.lane_id = l.lane_id AND j.ready = 1
+                    ORDER BY j.priority DESC, j.seq LIMIT 1)
+  FROM lanes AS l
+ WHERE l.ready = 0 AND EXISTS (SELECT 1 FROM jobs AS j WHERE j.lane_id = l.lane_id AND j.ready = 1)
+
+-- jobs_forgotten --
+-- Jobs that wait for nothing: neither ready, nor waiting, nor leased. There must be none.
+SELECT j.seq, j.lane_id, j.priority
+  FROM jobs AS j
+ WHERE j.status = 'pending' AND j.ready = 0 AND j.next_attempt_at IS NULL AND j.job_type <> 'torrent'
+ LIMIT :many
+
+-- job_ready (seq) --
+UPDATE jobs SET ready = 1 WHERE seq = :seq AND status = 'pending' AND lease_owner IS NULL AND next_attempt_at IS NULL
+
+-- count_truth --
+SELECT tenant_id, project_id, status, count(*) FROM jobs GROUP BY tenant_id, project_id, status
+
+-- count_kept --
+SELECT tenant_id, project_id, status, sum(n) FROM counters GROUP BY tenant_id, project_id, status
