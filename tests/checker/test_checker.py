@@ -1,0 +1,126 @@
+"""The checker is silent on a sound depot, and names each kind of planted damage."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import pytest
+
+from longshore.checker import check
+from longshore.checker.check import HEALABLE, SENTENCES, LocalFiles
+from longshore.checker.witness import statements
+from longshore.errors import Damaged, NoDepot
+from tests.checker.conftest import Yard
+
+FIRST = "(SELECT MIN(seq) FROM jobs WHERE status = 'completed')"
+FIRST_ID = "(SELECT MIN(job_id) FROM jobs WHERE status = 'completed')"
+
+# finding -> the damage that must be named so
+LEDGER_DAMAGE = {
+    "job_stuck": "UPDATE jobs SET ready = 0 WHERE status = 'pending'",
+    "lane_closed": "UPDATE lanes SET ready = 0",
+    "lane_wrong": "UPDATE jobs SET host = 'other.example' WHERE status = 'pending'",
+    "lease_on_finished": f"UPDATE jobs SET lease_owner = 'zombie', lease_until = 1 WHERE seq = {FIRST}",
+    "result_missing": f"DELETE FROM job_artifacts WHERE job_id = {FIRST_ID}",
+    "reuse_dangling": "UPDATE jobs SET reuse_of_job_id = 'nobody' WHERE status = 'skipped'",
+    "key_twice": "DROP INDEX jobs_key; UPDATE jobs SET idempotency_key = 'same'",
+    "epoch_gap": f"UPDATE jobs SET lease_epoch = lease_epoch + 1 WHERE seq = {FIRST}",
+    "claim_open": f"UPDATE job_claims SET ended_at = NULL, outcome = NULL WHERE job_id = {FIRST_ID}",
+    "claim_after_end": f"UPDATE jobs SET lease_epoch = 9 WHERE seq = {FIRST}",
+    "effect_ahead": f"UPDATE effects SET epoch = 99 WHERE job_id = {FIRST_ID}",
+    "effect_open": f"UPDATE effects SET state = 'intended' WHERE job_id = {FIRST_ID}",
+    "finalize_unconfirmed": f"DELETE FROM effects WHERE job_id = {FIRST_ID}",
+    "blob_unlike_artifact": "UPDATE blobs SET byte_size = byte_size + 1",
+    "version_dangling": "UPDATE url_versions SET artifact_id = 'nobody'",
+    "counter_wrong": "UPDATE counters SET n = n + 1 WHERE status = 'completed'",
+    "book_state_wrong": "INSERT INTO books (tenant_id, project_id, book_id, state, updated_at) VALUES ('default', 'default', 'b', 'Library', 1)",
+    "torrent_without_asset": f"UPDATE jobs SET job_type = 'torrent', stage = 'completed', book_id = 'b', media_type = 'm' WHERE seq = {FIRST}",
+    "history_goes_on": f"INSERT INTO events (tenant_id, project_id, job_id, kind, at) VALUES ('default', 'default', {FIRST_ID}, 'deferred', 1)",
+    "end_without_event": f"DELETE FROM events WHERE job_id = {FIRST_ID}",
+    "file_missing": "UPDATE artifacts SET storage_pointer = storage_pointer || 'x'",
+    "file_wrong_size": "UPDATE artifacts SET byte_size = byte_size + 1",
+    "file_there_after_all": "UPDATE artifacts SET availability = 'missing'",
+    "file_unregistered": "UPDATE blobs SET storage_pointer = 'elsewhere'",
+    "pointer_outside": "UPDATE artifacts SET storage_pointer = 'other/default/ab/' || sha256",
+}
+
+
+def kinds(yard: Yard) -> set[str]:
+    return {finding.kind for finding in check(str(yard.ledger), LocalFiles(yard.store)).findings}
+
+
+def test_a_sound_depot_has_no_findings(yard: Yard) -> None:
+    report = check(str(yard.ledger), LocalFiles(yard.store))
+    assert report.findings == []
+    assert report.artifacts == 3
+    assert report.files == 2
+
+
+@pytest.mark.parametrize("kind", LEDGER_DAMAGE)
+def test_damage_in_the_ledger_is_named(yard: Yard, kind: str) -> None:
+    yard.spoil(LEDGER_DAMAGE[kind])
+    assert kind in kinds(yard)
+
+
+def test_a_flipped_bit_is_named(yard: Yard) -> None:
+    blob = yard.blobs()[0]
+    blob.chmod(0o600)
+    body = bytearray(blob.read_bytes())
+    body[0] ^= 1
+    blob.write_bytes(body)
+    blob.chmod(0o444)
+    assert kinds(yard) == {"file_wrong_hash"}
+
+
+def test_a_blob_that_can_be_written_is_named(yard: Yard) -> None:
+    yard.blobs()[0].chmod(0o644)
+    assert kinds(yard) == {"file_writable"}
+
+
+def test_a_lost_file_is_named(yard: Yard) -> None:
+    yard.blobs()[0].unlink()
+    assert kinds(yard) == {"file_missing"}
+
+
+def test_a_foreign_file_is_named(yard: Yard) -> None:
+    (yard.blobs()[0].parent / "notes.txt").write_text("mine")
+    assert kinds(yard) == {"file_foreign"}
+
+
+def test_a_part_that_nobody_comes_back_to_is_named(yard: Yard) -> None:
+    part = yard.store / ".staging" / "parts" / "gone"
+    part.mkdir(parents=True)
+    (part / "facts.json").write_text(json.dumps({"job_id": "gone"}))
+    assert kinds(yard) == {"part_left"}
+
+
+def test_a_corrupted_page_is_refused_or_named(yard: Yard) -> None:
+    """Whatever is read of a damaged file, the answer is never silence."""
+    size = yard.ledger.stat().st_size
+    with open(yard.ledger, "r+b") as file:
+        for offset in range(4096, size, 4096):
+            file.seek(offset + 100)
+            file.write(os.urandom(2000))
+    try:
+        found = kinds(yard)
+    except Damaged:
+        return
+    assert "ledger_damaged" in found
+
+
+def test_no_ledger_is_said_plainly(yard: Yard) -> None:
+    shutil.move(yard.ledger, yard.ledger.with_suffix(".away"))
+    with pytest.raises(NoDepot):
+        check(str(yard.ledger), None)
+
+
+def test_every_kind_of_finding_is_planted_here() -> None:
+    """A check that no test has seen find anything is no check."""
+    tried = set(LEDGER_DAMAGE) | {"file_wrong_hash", "file_writable", "file_foreign", "part_left", "ledger_damaged"}
+    assert tried == {statement.name for statement in statements()} | set(SENTENCES)
+
+
+def test_only_what_a_crash_may_leave_is_not_damage() -> None:
+    assert {"file_unregistered", "part_left", "file_there_after_all"} == HEALABLE
