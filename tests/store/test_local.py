@@ -6,42 +6,15 @@ import asyncio
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from longshore.domain.model import Blob, Scope, Validators
+from longshore.domain.model import Scope, Validators
 from longshore.errors import NotFound, StoreError
 from longshore.store import LocalStore, Problem, Staged, StoreSettings, open_store
 from longshore.store.shelf import LAYOUT_FILE
-
-SCOPE = Scope("acme", "corpus")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[LocalStore]:
-    store = LocalStore(tmp_path / "store")
-    yield store
-    store.close()
-
-
-def staged(body: bytes, job_id: str = "job-1", epoch: int = 1, scope: Scope = SCOPE) -> Staged:
-    return Staged(scope, job_id, epoch, hashlib.sha256(body).hexdigest(), len(body), "text/plain", body)
-
-
-def publish(store: LocalStore, *items: Staged) -> list[Blob]:
-    assert store.stage(items) == [None] * len(items)
-    blobs = []
-    for outcome in store.link(items):
-        assert isinstance(outcome, Blob)
-        blobs.append(outcome)
-    store.clean(items)
-    return blobs
-
-
-def files_below(root: Path) -> list[str]:
-    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and path.name != "lock")
+from tests.store.publishing import SCOPE, files_below, publish, staged
 
 
 def test_a_small_body_gets_the_name_of_its_hash(store: LocalStore) -> None:

@@ -6,7 +6,9 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import itertools
 import os
+from pathlib import Path
 from typing import Final
 
 from longshore.errors import DiskFull, PublishFailed, StoreError, StoreUnavailable
@@ -64,6 +66,33 @@ def syncfs_reports(fd: int) -> bool:
         return False
     kind = ctypes.cast(buffer, ctypes.POINTER(ctypes.c_ulong))[0]
     return (major, minor) >= (5, 8) and kind in _TRUSTED
+
+
+def make_root(root: Path) -> None:
+    """Make a private directory with all its parents, durably; nothing happens to one that exists."""
+    missing = list(itertools.takewhile(lambda path: not path.exists(), (root, *root.parents)))
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)
+        fsync_path(path.parent)
+
+
+def fsync_path(path: Path) -> None:
+    """Make a directory's names durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def fsync_chain(names: tuple[str, ...], parent: int) -> None:
+    """Make the names of nested directories durable, from the outermost to the last."""
+    for depth in range(len(names)):
+        fd = open_path(names[:depth], parent)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def open_directory(name: str, parent: int, *, create: bool = False) -> int:

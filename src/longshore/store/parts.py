@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from stat import S_ISREG
 from typing import Any, Final
 
 from longshore import failpoints
@@ -85,22 +86,23 @@ class PartFacts:
 def read_facts(directory: int) -> PartFacts | None:
     """Read the facts in a part's directory; None if there are none that can be trusted."""
     try:
-        fd = os.open(FACTS, disk.READ, dir_fd=directory)
-    except OSError:
+        with os.fdopen(os.open(FACTS, disk.READ, dir_fd=directory), "rb") as file:
+            facts = PartFacts.from_json(file.read(1 << 20))
+        stat = os.stat(BODY, dir_fd=directory, follow_symlinks=False)
+    except (OSError, ValueError):
         return None
-    with os.fdopen(fd, "rb") as file:
-        try:
-            return PartFacts.from_json(file.read(1 << 20))
-        except (ValueError, OSError):
-            return None
+    return facts if S_ISREG(stat.st_mode) and stat.st_size >= facts.durable_bytes else None
 
 
 class Part:
     """The open part of one attempt. Writing is for one thread at a time."""
 
-    def __init__(self, directory: int, facts: PartFacts, forget: Callable[[], None]) -> None:
+    def __init__(
+        self, directory: int, facts: PartFacts, *, settle: Callable[[], None], forget: Callable[[], None]
+    ) -> None:
         failpoints.hit("part.open")
         self._directory = directory  # ours to close
+        self._settle: Callable[[], None] | None = settle  # makes the directory's own name durable
         self._forget = forget  # removes the directory with all it holds
         self.facts = facts
         self.fd = os.open(BODY, disk.CREATE, 0o600, dir_fd=directory)
@@ -221,6 +223,9 @@ class Part:
         os.rename(_NEW_FACTS, FACTS, src_dir_fd=self._directory, dst_dir_fd=self._directory)
         failpoints.hit("part.dirsync")
         os.fsync(self._directory)
+        if self._settle is not None:
+            self._settle()
+            self._settle = None
         self.facts = facts
 
     def restart(self) -> None:

@@ -33,7 +33,7 @@ class Shelf:
     def __init__(self, root: Path, width: int) -> None:
         self.root = root
         self.width = width
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        disk.make_root(root)
         self.fd = os.open(root, disk.DIRECTORY)
         self._check_layout()
         self.settled: set[Shard] = set()  # directories whose own names are known to be durable

@@ -39,6 +39,7 @@ class Staging:
         self.fd = disk.open_directory(name, parent, create=True)
         self.areas = {area: disk.open_directory(area, self.fd, create=True) for area in AREAS}
         os.fsync(self.fd)
+        os.fsync(parent)
         self.settings = settings
         self.quarantine = Quarantine(self.areas["quarantine"])
         self.rooms = Rooms(self.areas["room"], settings.quota, used_bytes)
@@ -53,7 +54,13 @@ class Staging:
             try:
                 self._drop_epoch(job, str(epoch))
                 directory = disk.open_directory(str(epoch), job, create=True)
-                part = Part(directory, PartFacts(scope, job_id, epoch), partial(self.drop, scope, job_id, epoch))
+                path = (*self._job_path(scope, job_id), str(epoch))
+                part = Part(
+                    directory,
+                    PartFacts(scope, job_id, epoch),
+                    settle=partial(disk.fsync_chain, path, self.areas["parts"]),
+                    forget=partial(self.drop, scope, job_id, epoch),
+                )
                 if adopt is not None and adopt.durable_bytes:
                     self._adopt(part, job, adopt)
             finally:
