@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from longshore.domain.model import Lease, NewArtifact, Scope
@@ -10,11 +11,13 @@ from longshore.domain.states import DOWNLOAD
 from longshore.errors import BadInput, LongshoreError, NotFound
 from longshore.ledger.facts import redacted
 from longshore.ledger.ids import new_ids
+from longshore.ledger.planning import add_counts
 from longshore.ledger.records import Fenced
 from longshore.ledger.rows import check_scope, encoded
 from longshore.ledger.tx import Row, Tx
 
 Done = tuple[Lease, Fenced, Completed]
+Result = tuple[Done, list[tuple[str, NewArtifact]]]
 
 
 def register(tx: Tx, done: Sequence[Done]) -> list[tuple[tuple[str, ...], bool]]:
@@ -43,6 +46,7 @@ def register(tx: Tx, done: Sequence[Done]) -> list[tuple[tuple[str, ...], bool]]
     tx.many(
         "finalize_confirm", [_confirmation(result, tx.now) for result in results if result[0][1].job_type == DOWNLOAD]
     )
+    add_counts(tx, _held(results, fresh))
     answer = []
     for (lease, _, _), made in results:
         new = [(lease.scope.project_id, artifact.blob.sha256) in fresh for _, artifact in made]
@@ -51,7 +55,20 @@ def register(tx: Tx, done: Sequence[Done]) -> list[tuple[tuple[str, ...], bool]]
     return answer
 
 
-Result = tuple[Done, list[tuple[str, NewArtifact]]]
+def _held(results: Sequence[Result], fresh: set[tuple[str, str]]) -> Counter[tuple[str, str, str]]:
+    """Count what is held: artifacts, and the blobs under them. The difference is what dedupe saved."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    blobs: dict[tuple[Scope, str], int] = {}
+    for (lease, _, _), made in results:
+        for _, artifact in made:
+            counts[(*lease.scope, "artifacts")] += 1
+            counts[(*lease.scope, "artifact_bytes")] += artifact.blob.size_bytes
+            if (lease.scope.project_id, artifact.blob.sha256) in fresh:
+                blobs[lease.scope, artifact.blob.sha256] = artifact.blob.size_bytes
+    for (scope, _), size in blobs.items():
+        counts[(*scope, "blobs")] += 1
+        counts[(*scope, "blob_bytes")] += size
+    return counts
 
 
 def _insert_blobs(tx: Tx, results: Sequence[Result]) -> set[tuple[str, str]]:

@@ -47,6 +47,10 @@ UPDATE jobs SET ready = 1 WHERE seq = :seq AND status = 'pending' AND lease_owne
 
 -- count_truth --
 SELECT tenant_id, project_id, status, count(*) FROM jobs GROUP BY tenant_id, project_id, status
+UNION ALL SELECT tenant_id, project_id, 'artifacts', count(*) FROM artifacts GROUP BY tenant_id, project_id
+UNION ALL SELECT tenant_id, project_id, 'artifact_bytes', sum(byte_size) FROM artifacts GROUP BY tenant_id, project_id
+UNION ALL SELECT tenant_id, project_id, 'blobs', count(*) FROM blobs GROUP BY tenant_id, project_id
+UNION ALL SELECT tenant_id, project_id, 'blob_bytes', sum(byte_size) FROM blobs GROUP BY tenant_id, project_id
 
 -- count_kept --
 SELECT tenant_id, project_id, status, sum(n) FROM counters GROUP BY tenant_id, project_id, status

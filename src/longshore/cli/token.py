@@ -1,0 +1,125 @@
+"""`longshore token`: make, list and revoke the tokens of the API."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+from longshore.cli.options import Call, common
+from longshore.cli.output import moment, say
+from longshore.domain.access import SCOPES, Token
+from longshore.errors import BadInput
+
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)?\Z")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def seconds(text: str) -> float:
+    """Read a time span: 90, 90s, 15m, 12h, 30d, 4w."""
+    match = _SPAN.match(text.strip().lower())
+    if not match or float(match[1]) <= 0:
+        raise BadInput(f"a time span is a number with s, m, h, d or w, not {text[:40]!r}")
+    return float(match[1]) * _UNITS[match[2] or "s"]
+
+
+@click.group("token")
+def command() -> None:
+    """Tokens of the API and the dashboard: bound to one tenant and project, stored as hashes."""
+
+
+@command.command("create")
+@click.option(
+    "--scope", "--scopes", "scopes", multiple=True, metavar="SCOPE",
+    help="read, write, admin or metrics; several times or with commas [default: read,write].",
+)  # fmt: skip
+@click.option("--name", default="", help="A word to know it by.")
+@click.option("--expires", metavar="SPAN", help="How long it opens anything: 12h, 30d … [default: for good].")
+@common
+def create(call: Call, scopes: tuple[str, ...], name: str, expires: str | None) -> int:
+    """Make a token and print it. It is shown this once.
+
+    read sees the tenant's jobs and artifacts, write also hands in, retries and cancels, admin is the depot's operator
+    (hosts, tokens, system), metrics reads /metrics only.
+    """
+    from longshore.ledger import Ledger, tokens
+
+    wanted = [word.strip() for item in scopes for word in item.split(",") if word.strip()] or ["read", "write"]
+    if unknown := sorted(set(wanted) - SCOPES.keys()):
+        raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(SCOPES)}", param_hint="--scope")
+    expires_s = seconds(expires) if expires else None
+    with Ledger.open(call.settings.ledger, create=True) as ledger:
+        secret, token = ledger.write(tokens.create_token, call.scope, wanted, name=name, expires_s=expires_s)
+    if call.json:
+        call.output.record("token", {"token": secret, **facts(token)})
+    else:
+        call.output.text(secret)
+        say(f"token {token.token_id} for {call.scope.tenant_id}/{call.scope.project_id}: {', '.join(sorted(wanted))}")
+        say("keep it: only its hash is stored, and it is not shown again")
+    return 0
+
+
+@command.command("list")
+@common
+def list_(call: Call) -> int:
+    """List tokens, never their secrets."""
+    from longshore.ledger import Ledger, tokens
+
+    with Ledger.open(call.settings.ledger) as ledger:
+        found: list[Token] = ledger.read(tokens.list_tokens)
+    if call.json:
+        for token in found:
+            call.output.record("token", facts(token))
+        return 0
+    headings = ["id", "tenant/project", "scopes", "state", "last used", "name"]
+    call.output.table(headings, [_row(token) for token in found])
+    return 0
+
+
+@command.command("revoke")
+@click.argument("token_id")
+@common
+def revoke(call: Call, token_id: str) -> int:
+    """Close a token, and the dashboard sessions it opened, for good."""
+    from longshore.ledger import Ledger, tokens
+
+    with Ledger.open(call.settings.ledger) as ledger:
+        ledger.write(tokens.revoke_token, token_id)
+    if call.json:
+        call.output.record("revoked", {"token_id": token_id})
+    else:
+        say(f"revoked {token_id}")
+    return 0
+
+
+def facts(token: Token) -> dict[str, Any]:
+    """Give what may be told of a token."""
+    return {
+        "token_id": token.token_id,
+        "name": token.name,
+        "tenant_id": token.scope.tenant_id,
+        "project_id": token.scope.project_id,
+        "scopes": sorted(token.scopes),
+        "created_at": moment(token.created_at),
+        "expires_at": _moment(token.expires_at),
+        "revoked_at": _moment(token.revoked_at),
+        "last_used_at": _moment(token.last_used_at),
+    }
+
+
+def _moment(at: int | None) -> str | None:
+    return None if at is None else moment(at)
+
+
+def _row(token: Token) -> tuple[object, ...]:
+    state = "revoked" if token.revoked_at else f"until {moment(token.expires_at)}" if token.expires_at else "valid"
+    place = f"{token.scope.tenant_id}/{token.scope.project_id}"
+    return (
+        token.token_id,
+        place,
+        ",".join(sorted(token.scopes)),
+        state,
+        _moment(token.last_used_at) or "never",
+        token.name,
+    )

@@ -1,0 +1,68 @@
+-- token_insert --
+INSERT INTO tokens (token_id, kind, parent_id, name, token_hash, tenant_id, project_id, scopes, created_at, expires_at)
+VALUES (:token_id, :kind, :parent_id, :label, :token_hash, :tenant_id, :project_id, :scopes, :created_at, :expires_at);
+
+-- token_by_hash --
+-- A session lives no longer than the token it was opened with.
+SELECT t.token_id, t.kind, t.parent_id, t.name, t.tenant_id, t.project_id, t.scopes, t.created_at,
+       CASE WHEN p.expires_at < t.expires_at THEN p.expires_at ELSE COALESCE(t.expires_at, p.expires_at) END,
+       COALESCE(t.revoked_at, p.revoked_at), t.last_used_at
+  FROM tokens t LEFT JOIN tokens p ON p.token_id = t.parent_id
+ WHERE t.token_hash = :token_hash;
+
+-- token_alive --
+SELECT 1 FROM tokens t LEFT JOIN tokens p ON p.token_id = t.parent_id
+ WHERE t.token_id = :token_id AND COALESCE(t.revoked_at, p.revoked_at) IS NULL
+   AND (t.expires_at IS NULL OR t.expires_at > :now) AND (p.expires_at IS NULL OR p.expires_at > :now);
+
+-- token_list --
+SELECT token_id, kind, parent_id, name, tenant_id, project_id, scopes, created_at, expires_at, revoked_at, last_used_at
+  FROM tokens WHERE kind = 'api' ORDER BY created_at DESC, token_id DESC LIMIT :limit;
+
+-- token_revoke --
+UPDATE tokens SET revoked_at = :now WHERE token_id = :token_id AND revoked_at IS NULL;
+
+-- token_known --
+SELECT 1 FROM tokens WHERE token_id = :token_id;
+
+-- token_touch --
+UPDATE tokens SET last_used_at = :at WHERE token_id = :token_id AND (last_used_at IS NULL OR last_used_at < :at);
+
+-- token_any_api --
+SELECT 1 FROM tokens WHERE kind = 'api' AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now) LIMIT 1;
+
+-- token_sessions_over --
+-- Sessions that nobody can use any more; API tokens stay for the record.
+DELETE FROM tokens WHERE kind = 'session' AND (revoked_at IS NOT NULL OR expires_at < :now);
+
+-- audit_insert --
+INSERT INTO audit_log (tenant_id, project_id, at, token_id, action, target, detail, remote)
+VALUES (:tenant_id, :project_id, :at, :token_id, :action, :target, :detail, :remote);
+
+-- audit_list --
+SELECT seq, at, token_id, action, target, detail, remote FROM audit_log
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND seq < :before
+ ORDER BY seq DESC LIMIT :limit;
+
+-- request_key_find --
+SELECT fingerprint, answer FROM request_keys
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND request_key = :request_key;
+
+-- request_key_insert --
+INSERT INTO request_keys (tenant_id, project_id, request_key, fingerprint, answer, created_at)
+VALUES (:tenant_id, :project_id, :request_key, :fingerprint, :answer, :created_at)
+ON CONFLICT DO NOTHING;
+
+-- held_totals --
+SELECT status, SUM(n) FROM counters
+ WHERE tenant_id = :tenant_id AND project_id = :project_id
+   AND status IN ('artifacts', 'artifact_bytes', 'blobs', 'blob_bytes')
+ GROUP BY status;
+
+-- arrivals --
+-- What was registered since a moment, by time slot; the ids are ordered by time, so this reads only the end of the table.
+SELECT slot, COUNT(*), SUM(byte_size)
+  FROM (SELECT created_at / :step AS slot, byte_size FROM artifacts
+         WHERE tenant_id = :tenant_id AND project_id = :project_id AND artifact_id >= :floor_id
+         ORDER BY artifact_id DESC LIMIT :limit) AS newest
+ GROUP BY slot;
