@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_USERINFO = re.compile(r"(?<=://)[^/?#@\s]*@")
+_USERINFO = re.compile(r"(?<=://)[^/?#]*@")
 _URL = re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s'\"<>]+")
 _SECRET_NAME: Final = re.compile(
     r"sig|token|secret|passw|pwd|credential|key|auth|session|sid$|jwt|policy|code|hmac|hash|access|expires|cookie|user|login|email",

@@ -1,0 +1,134 @@
+"""Heads of answers: what is ambiguous is refused; Retry-After in both forms."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longshore.domain.heads import Head, parse_head, retry_after_s, valid_etag
+from longshore.errors import Reasoned
+
+NOW = 1_736_244_000.0  # Tue, 07 Jan 2025 10:00:00 GMT
+
+
+def head(*fields: str, status: str = "HTTP/1.1 200 OK") -> Head:
+    lines = [status, *fields, ""]
+    return parse_head([f"{line}\r\n".encode("latin-1") for line in lines], "http://a/", ("http://b/",))
+
+
+def test_an_ordinary_head() -> None:
+    got = head(
+        'ETag: "x"', "Last-Modified: Mon", "Content-Length: 5", "Content-Type: Text/HTML; charset=x", "X: 1", "x: 2"
+    )
+    assert (got.status, got.length, got.media_type, got.headers["x"]) == (200, 5, "text/html", "1, 2")
+    assert (got.validators.etag, got.validators.last_modified) == ('"x"', "Mon")
+    assert got.hops == ("http://b/",) and got.delimited and got.encoding is None and got.total == 5
+
+
+def test_informational_heads_and_trailing_rows_are_not_the_answer() -> None:
+    lines = [
+        b"HTTP/1.1 103 Early\r\n",
+        b'ETag: "no"\r\n',
+        b"\r\n",
+        b"HTTP/1.1 200 OK\r\n",
+        b"Content-Length: 1\r\n",
+        b"\r\n",
+    ]
+    got = parse_head(lines, "u")
+    assert got.status == 200 and got.validators.etag is None and got.length == 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ("Content-Length: 12", "Content-Length: 13"),
+        ("Content-Length: 12, 13",),
+        ("Content-Length: -1",),
+        ("Content-Length: 18446744073709551616",),
+        ("Content-Length: twelve",),
+        ("Content-Length: 12", "Transfer-Encoding: chunked"),
+    ],
+)
+def test_ambiguous_lengths_are_a_protocol_error(fields: tuple[str, ...]) -> None:
+    with pytest.raises(Reasoned) as caught:
+        head(*fields)
+    assert caught.value.reason == "protocol_error"
+
+
+def test_equal_lengths_are_one() -> None:
+    assert head("Content-Length: 12", "Content-Length: 12").length == 12
+
+
+@pytest.mark.parametrize("status", ["HTTP/1.1", "HTTP/1.1 abc", "HTTP/1.1 ²00 x"])
+def test_a_status_line_that_cannot_be_read(status: str) -> None:
+    with pytest.raises(Reasoned):
+        head(status=status)
+
+
+def test_delimited() -> None:
+    assert not head().delimited
+    assert head("Transfer-Encoding: chunked").delimited
+    assert head(status="HTTP/2 200").delimited
+
+
+def test_two_entity_tags_are_none() -> None:
+    assert head('ETag: "a"', 'ETag: "b"').validators.etag is None
+
+
+@pytest.mark.parametrize(
+    ("tag", "valid"),
+    [
+        ('"x"', True),
+        ('W/"x"', True),
+        ('""', True),
+        ("x", False),
+        ('"a"b"', False),
+        ('w/"x"', False),
+        ('"a\x01"', False),
+        ('"', False),
+    ],
+)
+def test_entity_tags(tag: str, valid: bool) -> None:
+    assert valid_etag(tag) is valid
+
+
+def test_encoding() -> None:
+    assert head("Content-Encoding: gzip").encoding == "gzip"
+    assert head("Content-Encoding: identity").encoding is None
+    assert head("Content-Encoding: gzip", "Content-Encoding: gzip").encoding == "gzip, gzip"
+
+
+@pytest.mark.parametrize(
+    ("value", "date", "seconds"),
+    [
+        ("3", None, 3.0),
+        ("0", None, 0.0),
+        ("1000000000", None, 86_400.0),
+        ("9" * 400, None, 86_400.0),
+        ("Tue, 07 Jan 2025 10:00:30 GMT", None, 30.0),
+        ("Tue, 07 Jan 2025 09:00:00 GMT", None, 0.0),
+        ("Tue, 07 Jan 2025 12:00:30 GMT", "Tue, 07 Jan 2025 12:00:00 GMT", 30.0),
+        ("Tue, 07 Jan 2125 10:00:30 GMT", None, 86_400.0),
+        ("-5", None, None),
+        ("soon", None, None),
+        ("1.5", None, None),
+        ("٣", None, None),
+        (None, None, None),
+    ],
+)
+def test_retry_after(value: str | None, date: str | None, seconds: float | None) -> None:
+    assert retry_after_s(value, now=NOW, date=date) == seconds
+
+
+@given(st.text(max_size=60))
+def test_retry_after_never_raises(value: str) -> None:
+    assert 0 <= (retry_after_s(value, now=NOW) or 0) <= 86_400
+
+
+@given(st.lists(st.binary(max_size=60), max_size=8))
+def test_garbage_is_a_head_or_a_reason(rows: list[bytes]) -> None:
+    try:
+        parse_head([b"HTTP/1.1 200 OK\r\n", *(row + b"\r\n" for row in rows), b"\r\n"], "u")
+    except Reasoned as error:
+        assert error.reason == "protocol_error"
