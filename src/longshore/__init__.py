@@ -7,15 +7,41 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from longshore.depot import AsyncDepot, Depot
+    from longshore.depot.sync import open_depot as open
     from longshore.domain.keys import canonical_url, content_key, job_key, op_key
+    from longshore.domain.model import Artifact, JobRequest, Scope
+    from longshore.domain.requests import download_request
+    from longshore.domain.states import Status
 
-__all__ = ["canonical_url", "content_key", "job_key", "op_key"]
+__all__ = [
+    "Artifact",
+    "AsyncDepot",
+    "Depot",
+    "JobRequest",
+    "Scope",
+    "Status",
+    "canonical_url",
+    "content_key",
+    "download_request",
+    "job_key",
+    "op_key",
+    "open",
+]
 
 _HOME = {
-    "canonical_url": "longshore.domain.keys",
-    "content_key": "longshore.domain.keys",
-    "job_key": "longshore.domain.keys",
-    "op_key": "longshore.domain.keys",
+    "Artifact": ("longshore.domain.model", "Artifact"),
+    "AsyncDepot": ("longshore.depot", "AsyncDepot"),
+    "Depot": ("longshore.depot", "Depot"),
+    "JobRequest": ("longshore.domain.model", "JobRequest"),
+    "Scope": ("longshore.domain.model", "Scope"),
+    "Status": ("longshore.domain.states", "Status"),
+    "canonical_url": ("longshore.domain.keys", "canonical_url"),
+    "content_key": ("longshore.domain.keys", "content_key"),
+    "download_request": ("longshore.domain.requests", "download_request"),
+    "job_key": ("longshore.domain.keys", "job_key"),
+    "op_key": ("longshore.domain.keys", "op_key"),
+    "open": ("longshore.depot.sync", "open_depot"),
 }
 
 
@@ -24,5 +50,6 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         from importlib import import_module
 
-        return getattr(import_module(_HOME[name]), name)
+        module, attribute = _HOME[name]
+        return getattr(import_module(module), attribute)
     raise AttributeError(f"module 'longshore' has no attribute {name!r}")

@@ -153,3 +153,4 @@ class Reasoned(LongshoreError):
         super().__init__(message, hint=hint)
         self.reason = reason
         self.retry_after_s = retry_after_s
+        self.host: str | None = None  # where it happened, if that is another host than the job's own

@@ -19,7 +19,7 @@ class Stored(Protocol):
     """What is known of a part: written durably before its bytes counted."""
 
     @property
-    def url(self) -> str:
+    def url(self) -> str | None:
         """What was asked for."""
 
     @property

@@ -44,6 +44,7 @@ class PartFacts:
     validators: Validators = NO_VALIDATORS
     total: int | None = None
     durable_bytes: int = 0
+    answered: str | None = None  # the Date of the answer that brought the validators: says whether a date is strong
 
     def as_json(self) -> bytes:
         """Write it for the disk."""
@@ -59,6 +60,7 @@ class PartFacts:
             "last_modified": self.validators.last_modified,
             "total": self.total,
             "durable_bytes": self.durable_bytes,
+            "answered": self.answered,
         }
         return json.dumps(known).encode()
 
@@ -78,6 +80,7 @@ class PartFacts:
                 Validators(known["etag"], known["last_modified"]),
                 known["total"],
                 int(known["durable_bytes"]),
+                known.get("answered"),
             )
         except (KeyError, TypeError) as error:
             raise ValueError("not the facts of a part") from error
@@ -141,11 +144,17 @@ class Part:
         final_url: str | None = None,
         validators: Validators | None = None,
         total: int | None = None,
+        answered: str | None = None,
         preallocate: int = 0,
     ) -> None:
         """Set what identifies these bytes, before any of them counts; set blocks aside if asked."""
         self.facts = replace(
-            self.facts, url=url, final_url=final_url, validators=validators or NO_VALIDATORS, total=total
+            self.facts,
+            url=url,
+            final_url=final_url,
+            validators=validators or NO_VALIDATORS,
+            total=total,
+            answered=answered,
         )
         if preallocate > self.size_bytes:
             try:

@@ -1,0 +1,100 @@
+"""The depot: a ledger, a store and a configuration, and the verbs that people use. This is the async core."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from longshore.depot import wiring
+from longshore.depot.getting import Getting
+from longshore.depot.keeping import Keeping
+from longshore.depot.looking import Looking
+from longshore.domain.model import Scope
+from longshore.domain.notes import Listener
+from longshore.engine.crew import Yard
+from longshore.engine.liveness import Liveness, new_owner
+from longshore.engine.worker import Worker
+from longshore.errors import NoDepot
+from longshore.ledger import Ledger
+from longshore.store import open_store
+
+if TYPE_CHECKING:
+    from longshore.config import Settings
+
+REFUSALS_KEPT = 1_000
+
+
+class AsyncDepot(Getting, Looking, Keeping):
+    """One installation, opened. Use it as a context manager, sync or async."""
+
+    def __init__(self, settings: Settings, yard: Yard) -> None:
+        self.settings = settings
+        self.yard = yard
+        self.ledger, self.store = yard.ledger, yard.store
+        self.scope = Scope(settings.tenant, settings.project)
+        self.on_note: Listener | None = None  # hears of every run
+        self._workers: set[Worker] = set()
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        settings: Settings | None = None,
+        create: bool = True,
+        **flags: Any,
+    ) -> Self:
+        """Open a depot, by default making it if there is none."""
+        if settings is None:
+            from longshore.config import load_settings
+
+            settings = load_settings(path, **flags)
+        return cls(settings, open_yard(settings, create=create))
+
+    def close(self) -> None:
+        """Finish what is queued and let go; closing twice is closing once."""
+        if not self._closed:
+            self._closed = True
+            self.ledger.close()
+            self.store.close()
+            self.yard.liveness.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_yard(settings: Settings, *, create: bool) -> Yard:
+    """Open ledger and store; without `create` there must be a depot already."""
+    directory = Path(settings.depot)
+    where = wiring.ledger_place(settings)
+    if create:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    elif isinstance(where, Path) and not where.exists():
+        raise NoDepot(f"there is no depot at {directory}")
+    ledger = Ledger.open(where, create=create)
+    try:
+        store = open_store(wiring.store_place(settings), wiring.store_settings(settings))
+    except BaseException:
+        ledger.close()
+        raise
+    liveness = Liveness(directory / "alive", new_owner())
+    return Yard(
+        ledger=ledger,
+        store=store,
+        engine=wiring.engine_settings(settings),
+        transfer=wiring.transfer_settings(settings),
+        policy=wiring.network_policy(settings),
+        hosts=wiring.host_defaults(settings),
+        liveness=liveness,
+    )

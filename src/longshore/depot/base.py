@@ -1,0 +1,31 @@
+"""What the groups of verbs share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from longshore.config import Settings
+    from longshore.domain.model import Scope
+    from longshore.engine.crew import Yard
+    from longshore.ledger import Ledger
+    from longshore.store import Store
+
+T = TypeVar("T")
+
+
+class Base:
+    """An open depot, as its verbs see it."""
+
+    settings: Settings
+    yard: Yard
+    ledger: Ledger
+    store: Store
+    scope: Scope
+
+    @staticmethod
+    async def _thread(call: Callable[..., T], *arguments: object) -> T:
+        """Run something that blocks on the disk."""
+        return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)

@@ -1,0 +1,45 @@
+"""Verbs that keep a depot in order: verify, reconcile, gc, cancel, retry, put, place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from longshore.depot.base import Base
+from longshore.depot.reconciling import Reconciler
+from longshore.depot.records import Report
+from longshore.depot.verifying import Verifier
+from longshore.domain.model import Artifact, Scope
+from longshore.engine.questions import scopes_known
+from longshore.store.placing import Mode, place
+
+
+class Keeping(Base):
+    """Verbs that look after what is there."""
+
+    async def verify(
+        self,
+        *,
+        scope: Scope | None = None,
+        everything: bool = False,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Report:
+        """Read every blob again and compare size and hash; what is lost or damaged is marked and reported."""
+        verifier = Verifier(self.ledger, self.store)
+        scopes = await self.ledger.read_soon(scopes_known) if everything else [scope or self.scope]
+        return await self._thread(verifier.verify, scopes, on_progress)
+
+    async def reconcile(self, *, dry_run: bool = False) -> Report:
+        """Compare rows, files, parts and intents, both ways, and heal what can be healed."""
+        reconciler = Reconciler(self.ledger, self.store, self.yard.engine.reconcile, Path(self.settings.depot))
+        return await self._thread(reconciler.reconcile, dry_run)
+
+    async def place(self, artifact: Artifact, target: Path, *, mode: Mode = "reflink", overwrite: bool = False) -> Path:
+        """Give an artifact's bytes a name outside the store, by reflink or copy; a hard link only on request."""
+        await self._thread(_place, self.store, artifact, target, mode, overwrite)
+        return target
+
+
+def _place(store: Any, artifact: Artifact, target: Path, mode: Mode, overwrite: bool) -> None:
+    place(store, artifact.scope, artifact.pointer, target, mode=mode, overwrite=overwrite)

@@ -1,0 +1,66 @@
+"""What people hand in: URLs, records, requests. Everything becomes a `JobRequest` or a refusal that names the item."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from longshore.depot.records import Refused
+from longshore.domain.model import JobRequest
+from longshore.domain.requests import download_request
+from longshore.errors import BadInput
+
+BATCH: Final = 2_000  # requests per planning transaction
+Item = str | Mapping[str, Any] | tuple[str, str, str] | JobRequest
+_FIELDS: Final = frozenset(
+    {
+        "url", "work_id", "artifact_id", "mirrors", "sha256", "size_bytes", "media_type", "digests", "name", "headers",
+        "priority", "params", "run_id", "request_id",
+    }
+)  # fmt: skip
+
+
+def as_request(item: Item) -> JobRequest:
+    """Read one item; raise `BadInput` that says what is wrong with it."""
+    match item:
+        case JobRequest():
+            return item
+        case str():
+            return download_request(item)
+        case Mapping():
+            if unknown := item.keys() - _FIELDS:
+                raise BadInput(f"unknown field {min(unknown)!r}")
+            if "url" not in item:
+                raise BadInput("a record needs a url")
+            return download_request(**item)
+        case (work_id, artifact_id, url):
+            return download_request(url, work_id=work_id, artifact_id=artifact_id)
+        case _:
+            raise BadInput(f"not a URL, a record or a request: {type(item).__name__}")
+
+
+def in_batches(items: Iterable[Any]) -> Iterator[tuple[list[JobRequest], list[Refused]]]:
+    """Read items as they come, a batch at a time; a million need no memory."""
+    iterator = iter(items)
+    while chunk := list(islice(iterator, BATCH)):
+        yield _read(chunk)
+
+
+def _read(chunk: list[Any]) -> tuple[list[JobRequest], list[Refused]]:
+    requests, refused = [], []
+    for item in chunk:
+        if (line := getattr(item, "line", None)) is not None and hasattr(item, "message"):
+            refused.append(Refused(f"line {line}", item.message, line))  # a list's bad line, already explained
+            continue
+        try:
+            requests.append(as_request(item))
+        except BadInput as error:
+            refused.append(Refused(_short(item), str(error)))
+    return requests, refused
+
+
+def _short(item: object) -> str:
+    from longshore.domain.redaction import safe_url
+
+    return safe_url(item)[:200] if isinstance(item, str) else type(item).__name__

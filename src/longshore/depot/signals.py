@@ -1,0 +1,38 @@
+"""The first signal drains, the second aborts; both are safe."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from longshore.engine.worker import Worker
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def obeyed_by(worker: Worker, *, handle: bool) -> Iterator[None]:
+    """Let SIGINT and SIGTERM stop the worker for as long as the block lasts; only the main thread can."""
+    if not handle or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop, seen = asyncio.get_running_loop(), list[signal.Signals]()
+
+    def obey(number: signal.Signals) -> None:
+        if seen:
+            worker.abort()
+        else:
+            worker.drain(number.name)
+        seen.append(number)
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, obey, number)
+    try:
+        yield
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,76 @@
+"""The plain synchronous façade: the same names as the async core, each call driven to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+
+from longshore.depot.aio import AsyncDepot
+
+if TYPE_CHECKING:
+    from longshore.config import Settings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def drive(work: Coroutine[Any, Any, T]) -> T:
+    """Run to the end; in a thread of its own where this one has a running loop already (a notebook)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
+def driven(method: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
+    """Make the plain twin of a method of the async core."""
+
+    @wraps(method)
+    def call(self: Depot, *args: Any, **kwargs: Any) -> T:
+        return drive(method(self.aio, *args, **kwargs))
+
+    return call
+
+
+class Depot:
+    """One installation, opened; a context manager. What it does is written in `AsyncDepot`."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        settings: Settings | None = None,
+        create: bool = True,
+        **flags: Any,
+    ) -> None:
+        self.aio = AsyncDepot.open(path, settings=settings, create=create, **flags)
+        self.settings, self.scope = self.aio.settings, self.aio.scope
+        self.ledger, self.store = self.aio.ledger, self.aio.store
+
+    def close(self) -> None:
+        """Finish what is queued and let go."""
+        self.aio.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    add = driven(AsyncDepot.add)
+    get = driven(AsyncDepot.get)
+    run = driven(AsyncDepot.run)
+    verify = driven(AsyncDepot.verify)
+    reconcile = driven(AsyncDepot.reconcile)
+    place = driven(AsyncDepot.place)
+
+
+def open_depot(path: str | os.PathLike[str] | None = None, *, create: bool = True, **settings: Any) -> Depot:
+    """Open a depot (`longshore.open`), by default making it; settings as in `longshore.toml`: `network={"allow": […]}`."""
+    return Depot(path, create=create, **settings)

@@ -1,0 +1,66 @@
+"""Verify: every blob is read again; what the registry says must be what the disk gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from longshore.depot.records import Report
+from longshore.domain.model import Artifact, Scope
+from longshore.engine.questions import artifacts_after
+from longshore.ledger.registry import mark_available
+from longshore.store import Problem
+
+if TYPE_CHECKING:
+    from longshore.ledger import Ledger
+    from longshore.store import Store
+
+Progress = Callable[[int, int], None]  # blobs and bytes so far
+PAGE: Final = 500
+_GONE: Final = frozenset({Problem.MISSING, Problem.WRONG_SIZE, Problem.WRONG_HASH})
+
+
+class Verifier:
+    """Compares the registry with the bytes. Blocks; run it in a thread."""
+
+    def __init__(self, ledger: Ledger, store: Store) -> None:
+        self._ledger, self._store = ledger, store
+
+    def verify(self, scopes: Sequence[Scope], progress: Progress | None = None) -> Report:
+        """Check every artifact of these tenants and projects; each blob is read once."""
+        report = Report()
+        for scope in scopes:
+            seen: dict[str, Problem | None] = {}
+            for artifact in all_artifacts(self._ledger, scope):
+                if artifact.sha256 not in seen:
+                    seen[artifact.sha256] = self._check(artifact, report)
+                    if progress:
+                        progress(report.checked, report.bytes)
+                self._conclude(artifact, seen[artifact.sha256], report)
+        return report
+
+    def _check(self, artifact: Artifact, report: Report) -> Problem | None:
+        problem = self._store.check(artifact.scope, artifact.pointer, artifact.sha256, artifact.size_bytes)
+        report.checked += 1
+        report.bytes += artifact.size_bytes if problem is None else 0
+        if problem in {Problem.WRONG_SIZE, Problem.WRONG_HASH}:  # out of reach, so that the bytes can come again
+            self._store.quarantine(artifact.scope, artifact.pointer, f"verify: {problem}")
+        return problem
+
+    def _conclude(self, artifact: Artifact, problem: Problem | None, report: Report) -> None:
+        if problem is None:
+            if artifact.availability == "missing":
+                self._ledger.write(mark_available, artifact.scope, [artifact.artifact_id])
+            return
+        if problem in _GONE and artifact.availability == "available":
+            self._ledger.mark_missing(artifact.scope, [artifact.artifact_id])
+        message = f"{artifact.sha256}: {problem.value.replace('_', ' ')}"
+        report.found(problem.value, artifact.scope, artifact.artifact_id, message)
+
+
+def all_artifacts(ledger: Ledger, scope: Scope) -> Iterator[Artifact]:
+    """Give every artifact of a tenant and project, a page at a time."""
+    after = ""
+    while page := ledger.read(artifacts_after, scope, after, PAGE):
+        yield from page
+        after = page[-1].artifact_id

@@ -1,0 +1,98 @@
+"""Verbs that plan and work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from longshore.depot.base import Base
+from longshore.depot.records import Added
+from longshore.depot.requests import in_batches
+from longshore.depot.signals import obeyed_by
+from longshore.domain.model import JobRequest, Planned, Scope
+from longshore.domain.notes import Listener, Note
+from longshore.domain.redaction import safe_url
+from longshore.engine.crew import bury, crew
+from longshore.engine.errands import Errand, Tally
+from longshore.engine.worker import Worker
+from longshore.ledger.planning import Again, plan
+
+REFUSALS_KEPT: Final = 1_000
+
+
+class Working(Base):
+    """Verbs that hand in work and do it."""
+
+    on_note: Listener | None  # hears of every run
+    _workers: set[Worker]
+
+    async def add(
+        self,
+        items: Iterable[Any],
+        *,
+        scope: Scope | None = None,
+        again: Again = "never",
+        on_note: Listener | None = None,
+    ) -> Added:
+        """Plan a list: URLs, records, triples or requests. What is known stays as it is; what is bad is reported."""
+        added = Added()
+        for requests, refused in in_batches(items):
+            added.refused_count += len(refused)
+            added.refused += refused[: max(0, REFUSALS_KEPT - len(added.refused))]
+            planned = await self.ledger.soon(plan, scope or self.scope, requests, again=again)
+            fresh = sum(one.created for one in planned)
+            added.new += fresh
+            added.known += len(planned) - fresh
+            self._tell_planned(requests, planned, on_note or self.on_note)
+            self.notify()
+        return added
+
+    async def run(
+        self,
+        *,
+        scope: Scope | None = None,
+        job_ids: Sequence[str] | None = None,
+        job_types: Sequence[str] | None = None,
+        forever: bool = False,
+        max_wait_s: float | None = None,
+        on_note: Listener | None = None,
+        handle_signals: bool = False,
+    ) -> Tally:
+        """Work until nothing is left: of everything, of one tenant and project, or of named jobs."""
+        errand = Errand(
+            scope=scope,
+            job_ids=None if job_ids is None else tuple(job_ids),
+            job_types=None if job_types is None else tuple(job_types),
+            forever=forever,
+            max_wait_s=max_wait_s,
+        )
+        self.yard.liveness.hold()
+        await bury(self.yard)
+        async with crew(self.yard, on_note or self.on_note) as tools:
+            worker = Worker(tools)
+            self._workers.add(worker)
+            try:
+                with obeyed_by(worker, handle=handle_signals):
+                    return await worker.run(errand)
+            finally:
+                self._workers.discard(worker)
+
+    def notify(self) -> None:
+        """Wake the workers of this process: there may be something to do."""
+        for worker in self._workers:
+            worker.notify()
+
+    def drain(self) -> None:
+        """Let the workers of this process end soon and in good order."""
+        for worker in self._workers:
+            worker.drain()
+
+    def _tell_planned(
+        self, requests: Sequence[JobRequest], planned: Sequence[Planned], listener: Listener | None
+    ) -> None:
+        if listener is None:
+            return
+        now = self.ledger.now()
+        for request, one in zip(requests, planned, strict=True):
+            facts = {"created": one.created, "status": one.status.value}
+            listener(Note("planned", now, self.scope, one.job_id, safe_url(request.url or ""), facts))

@@ -1,0 +1,105 @@
+"""Everything a worker needs, made for one event loop and taken apart again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from longshore.domain.notes import Listener
+from longshore.domain.states import DOWNLOAD
+from longshore.engine.berths import Berths
+from longshore.engine.errands import Tools
+from longshore.engine.flow import Flow
+from longshore.engine.handlers import Handlers
+from longshore.engine.known import Known
+from longshore.engine.liveness import Liveness
+from longshore.engine.publisher import Publisher
+from longshore.engine.receive import Receiver
+from longshore.engine.watch import Watch
+from longshore.ledger.sweeping import release_dead
+from longshore.transfer import Transfer
+
+if TYPE_CHECKING:
+    from longshore.domain.addresses import NetworkPolicy
+    from longshore.domain.limits import TransferSettings
+    from longshore.domain.politeness import HostDefaults
+    from longshore.domain.settings import EngineSettings
+    from longshore.ledger import Ledger
+    from longshore.store import Store
+
+STORE_THREADS: Final = 6
+WAITING_BYTES: Final = 48 << 20  # bodies in memory beyond which no new transfer begins
+PROGRESS_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Yard:
+    """What a depot has for all its workers."""
+
+    ledger: Ledger
+    store: Store
+    engine: EngineSettings
+    transfer: TransferSettings
+    policy: NetworkPolicy
+    hosts: HostDefaults
+    liveness: Liveness
+    equip: Callable[[Handlers, Yard, ThreadPoolExecutor], None] | None = None  # adds further types of jobs
+
+
+@asynccontextmanager
+async def crew(yard: Yard, listener: Listener | None) -> AsyncIterator[Tools]:
+    """Make the tools of one worker in the running loop."""
+    threads = ThreadPoolExecutor(STORE_THREADS, "longshore-store")
+    settings, ledger, store = yard.engine, yard.ledger, yard.store
+    watch = Watch(ledger.now, store.path, listener)
+    async with Transfer(yard.transfer, yard.policy) as transfer:
+        berths = Berths(settings.concurrency)
+        publisher = Publisher(ledger, store, threads, items=settings.batch_items, size=settings.batch_bytes)
+        publisher.on_change = lambda waiting: berths.close() if waiting > WAITING_BYTES else berths.open()
+        known = Known(ledger, store, threads, settings.dedupe)
+        receiver = Receiver(ledger, store, transfer, threads, settings, yard.hosts)
+        handlers = Handlers()
+        handlers.add(DOWNLOAD, Flow(known, receiver, publisher, berths, settings).acquire, known.prepare)
+        if yard.equip:
+            yard.equip(handlers, yard, threads)
+        ticking = asyncio.get_running_loop().create_task(_report_progress(receiver, watch)) if listener else None
+        try:
+            yield Tools(
+                ledger=ledger,
+                handlers=handlers,
+                hosts=yard.hosts,
+                settings=settings,
+                owner=yard.liveness.owner,
+                watch=watch,
+                clean=publisher.clean,
+                has_room=lambda: store.room().available_bytes > 0,
+                bury=lambda: bury(yard),
+                turn_away=berths.turn_away,
+            )
+            await publisher.idle()
+        finally:
+            if ticking:
+                ticking.cancel()
+            threads.shutdown(wait=True)
+
+
+async def bury(yard: Yard) -> int:
+    """Give back the leases of processes of this machine that are gone, then forget them."""
+    dead = yard.liveness.dead()
+    if not dead:
+        return 0
+    released = await yard.ledger.soon(release_dead, dead)
+    yard.liveness.forget(dead)
+    return released
+
+
+async def _report_progress(receiver: Receiver, watch: Watch) -> None:
+    """Tell how far large bodies are; small ones are over before anybody could read it."""
+    while True:
+        await asyncio.sleep(PROGRESS_S)
+        for lease, sink in list(receiver.active.values()):
+            watch.tell("progress", lease, bytes_done=sink.done_bytes, bytes_total=sink.total)

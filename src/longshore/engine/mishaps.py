@@ -1,0 +1,45 @@
+"""From an exception to a reason of the vocabulary. What nobody foresaw is `internal_error`, with a debug id for the log."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import secrets
+from typing import Final
+
+from longshore.domain.endings import Mishap
+from longshore.errors import (
+    EffectInDoubt,
+    LedgerError,
+    NotFound,
+    Reasoned,
+    StoreError,
+)
+
+log = logging.getLogger(__name__)
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def mishap_of(error: BaseException) -> Mishap:
+    """Say what an attempt's exception means."""
+    match error:
+        case Reasoned():
+            return Mishap(error.reason, str(error), retry_after_s=error.retry_after_s, host=error.host)
+        case EffectInDoubt():
+            return Mishap("in_doubt", str(error))
+        case StoreError():
+            return Mishap(error.reason, str(error))
+        case LedgerError():
+            return Mishap("store_unavailable", f"the ledger: {error}")
+        case NotFound():
+            return Mishap("input_missing", str(error))
+        case OSError():
+            return Mishap("disk_full" if error.errno in _FULL else "disk_error", error.strerror or str(error))
+        case _:
+            return _unforeseen(error)
+
+
+def _unforeseen(error: BaseException) -> Mishap:
+    debug_id = secrets.token_hex(6)
+    log.error("internal error %s", debug_id, exc_info=error)
+    return Mishap("internal_error", f"{type(error).__name__}; see the log under {debug_id}", debug_id=debug_id)

@@ -1,0 +1,175 @@
+"""From received bytes to published ones, in batches: as many as are ready share their barriers and their commits.
+
+    stage (bytes durable under private names)  ┐
+    FINALIZE intents + stage FINALIZED         ┴→ link → (the settler registers) → clean
+
+`link` comes after both, so that a blob never appears without its bytes on disk and its intent in the ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from longshore import failpoints
+from longshore.domain.keys import op_key
+from longshore.domain.model import Blob, Lease
+from longshore.errors import LongshoreError
+from longshore.ledger.effects import begin
+from longshore.ledger.records import Intent
+
+if TYPE_CHECKING:
+    from longshore.ledger import Ledger
+    from longshore.store import Staged, Store
+
+T = TypeVar("T")
+FINALIZE: Final = "FINALIZE"
+failpoints.declare("publish.begin", "publish.staged", "publish.intents", "publish.linked", "publish.clean")
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """One finished body on its way into the store."""
+
+    lease: Lease
+    staged: Staged
+    record: dict[str, Any]  # what adoption needs after a crash: type, validators, final URL
+    done: asyncio.Future[Blob]
+
+
+class Publisher:
+    """Publishes bodies batch by batch; two batches are under way at once so that disk and ledger overlap."""
+
+    def __init__(self, ledger: Ledger, store: Store, threads: ThreadPoolExecutor, *, items: int, size: int) -> None:
+        self._ledger, self._store, self._threads = ledger, store, threads
+        self._items, self._size = items, size
+        self._ready: list[Parcel] = []
+        self._lanes = 2
+        self._busy: set[asyncio.Task[None]] = set()
+        self._published: dict[tuple[str, int], Staged] = {}
+        self._over: list[Staged] = []
+        self.waiting_bytes = 0
+        self.on_change: Callable[[int], None] = lambda _waiting: None
+
+    def publish(self, lease: Lease, staged: Staged, record: dict[str, Any]) -> asyncio.Future[Blob]:
+        """Hand over a body; the future gives its blob, durable and under its name."""
+        loop = asyncio.get_running_loop()
+        parcel = Parcel(lease, staged, record, loop.create_future())
+        self._ready.append(parcel)
+        if isinstance(staged.body, bytes):
+            self.waiting_bytes += staged.size_bytes
+            self.on_change(self.waiting_bytes)
+        loop.call_soon(self._start)
+        return parcel.done
+
+    def clean(self, lease: Lease) -> None:
+        """Remove what staging still has of a body that is over, registered or not; with all others of this turn."""
+        if staged := self._published.pop((lease.job_id, lease.epoch), None):
+            if not self._over:
+                asyncio.get_running_loop().call_soon(self._clean)
+            self._over.append(staged)
+
+    def _clean(self) -> None:
+        over, self._over = self._over, []
+        failpoints.hit("publish.clean")
+        self._threads.submit(self._store.clean, over)
+
+    async def idle(self) -> None:
+        """Wait until everything handed in is published or refused."""
+        while self._busy or self._ready:
+            await asyncio.sleep(0)
+            if self._busy:
+                await asyncio.wait(self._busy)
+
+    def _start(self) -> None:
+        while self._ready and len(self._busy) < self._lanes:
+            task = asyncio.get_running_loop().create_task(self._batch(self._next_batch()))
+            self._busy.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._busy.discard(task)
+        self._start()
+
+    def _next_batch(self) -> list[Parcel]:
+        size = count = 0
+        for parcel in self._ready[: self._items]:
+            size += parcel.staged.size_bytes if isinstance(parcel.staged.body, bytes) else 0
+            count += 1
+            if size >= self._size:
+                break
+        batch, self._ready = self._ready[:count], self._ready[count:]
+        return batch
+
+    async def _batch(self, batch: list[Parcel]) -> None:
+        try:
+            batch = await self._stage(batch)
+            await self._link(batch)
+        except (LongshoreError, OSError) as error:
+            for parcel in batch:
+                _refuse(parcel, error)
+
+    async def _stage(self, batch: list[Parcel]) -> list[Parcel]:
+        """Make bytes and intents durable side by side; give those for which both worked."""
+        failpoints.hit("publish.begin")
+        items = [parcel.staged for parcel in batch]
+        staging = self._thread(self._store.stage, items)
+        writing = self._ledger.soon(write_intents, batch)
+        both: list[asyncio.Future[Any]] = [staging, writing]
+        await asyncio.wait(both)  # both end before anybody decides: the bytes are in use until then
+        failpoints.hit("publish.staged")
+        self._relieve(items)
+        stored, written = staging.result(), writing.result()
+        alive = []
+        for parcel, no_bytes, no_intent in zip(batch, stored, written, strict=True):
+            if problem := no_bytes or no_intent:
+                _refuse(parcel, problem)
+            else:
+                alive.append(parcel)
+        failpoints.hit("publish.intents")
+        return alive
+
+    async def _link(self, batch: list[Parcel]) -> None:
+        blobs = await self._thread(self._store.link, [parcel.staged for parcel in batch]) if batch else []
+        failpoints.hit("publish.linked")
+        for parcel, blob in zip(batch, blobs, strict=True):
+            if isinstance(blob, Blob):
+                self._published[parcel.lease.job_id, parcel.lease.epoch] = parcel.staged
+                if parcel.done.cancelled():  # the attempt was stopped meanwhile: nobody else will clean up
+                    self.clean(parcel.lease)
+                else:
+                    parcel.done.set_result(blob)
+            else:
+                _refuse(parcel, blob)
+
+    def _relieve(self, items: list[Staged]) -> None:
+        self.waiting_bytes -= sum(item.size_bytes for item in items if isinstance(item.body, bytes))
+        self.on_change(self.waiting_bytes)
+
+    def _thread(self, call: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
+
+
+def write_intents(tx: Any, batch: Sequence[Parcel]) -> list[LongshoreError | None]:
+    """In one transaction: each FINALIZE intent, which makes the stage FINALIZED a durable fact and frees the host's slot."""
+    begun = begin(tx, [intent(parcel) for parcel in batch])
+    return [start if isinstance(start, LongshoreError) else None for start in begun]
+
+
+def intent(parcel: Parcel) -> Intent:
+    """Say what is about to be published, so that a crash after the link is adopted and not repeated."""
+    staged = parcel.staged
+    key = op_key(FINALIZE, staged.job_id, sha256=staged.sha256)
+    request = {"sha256": staged.sha256, "size_bytes": staged.size_bytes, **parcel.record}
+    return Intent(parcel.lease, FINALIZE, key, "verifiable", staged.sha256, request)
+
+
+def _refuse(parcel: Parcel, error: BaseException) -> None:
+    body = parcel.staged.body
+    if not isinstance(body, bytes):
+        body.close()
+    if not parcel.done.done():
+        parcel.done.set_exception(error)

@@ -1,0 +1,51 @@
+"""What the engine asks the ledger beside its verbs; reads only, in `sql/engine.sql`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from longshore.domain.model import Artifact, Micros, Scope
+from longshore.ledger.rows import artifact_of
+from longshore.ledger.statements import register
+from longshore.ledger.tx import Tx
+
+register(Path(__file__).parent / "sql")
+
+
+def work_due(tx: Tx, scope: Scope | None, job_types: Sequence[str]) -> Micros | None:
+    """Tell when the next job of these types can be claimed; None: nothing is left."""
+    tenant, project = scope or (None, None)
+    row = tx.one("work_due", tenant_id=tenant, project_id=project, job_types=json.dumps(list(job_types)), now=tx.now)
+    return row[0] if row else None
+
+
+def active_due(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> Micros | None:
+    """Tell when the next of these jobs can be claimed; None: all of them are over."""
+    tx.enter(scope.tenant_id)
+    row = tx.one("active_due", **scope._asdict(), job_ids=json.dumps(list(job_ids)))
+    return row[0] if row else None
+
+
+def stops_wanted(tx: Tx, owner: str) -> list[str]:
+    """Name the jobs of one owner that somebody asked to stop."""
+    return [row[0] for row in tx.all("stops_wanted", owner=owner)]
+
+
+def referenced(tx: Tx, scope: Scope, hashes: Sequence[str]) -> set[str]:
+    """Tell which hashes a row names, or an intent that may become one."""
+    tx.enter(scope.tenant_id)
+    rows = [(*scope, sha256) for sha256 in hashes]
+    return {row[0] for name in ("hashes_named", "hashes_intended") for row in tx.many(name, rows)}
+
+
+def scopes_known(tx: Tx) -> list[Scope]:
+    """Name every tenant and project that ever had a job."""
+    return [Scope(*row) for row in tx.all("scopes_known")]
+
+
+def artifacts_after(tx: Tx, scope: Scope, after: str, many: int) -> list[Artifact]:
+    """Give the next page of a tenant and project's artifacts."""
+    tx.enter(scope.tenant_id)
+    return [artifact_of(row) for row in tx.all("artifacts_after", after=after, many=many, **scope._asdict())]

@@ -1,0 +1,324 @@
+"""Receiving one body: candidates in order, resumed where that is safe, judged before anybody may publish it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from longshore import failpoints
+from longshore.domain import resume, verdict
+from longshore.domain.endings import Mishap, kind_of, worst_of_mirrors
+from longshore.domain.heads import Head
+from longshore.domain.keys import host_of
+from longshore.domain.model import Blob, Lease, NewArtifact
+from longshore.domain.outcomes import Completed
+from longshore.domain.reasons import Kind
+from longshore.engine.digests import digests_of
+from longshore.engine.known import KnownContent
+from longshore.engine.mishaps import mishap_of
+from longshore.engine.sink import AskAgain, BodySink
+from longshore.errors import LongshoreError, Reasoned
+from longshore.ledger.advancing import advance
+from longshore.ledger.hosts import hop
+from longshore.ledger.records import Move
+from longshore.store import Part, PartFacts, Staged
+from longshore.transfer import Answer, Ask
+
+if TYPE_CHECKING:
+    from longshore.domain.politeness import HostDefaults
+    from longshore.domain.settings import EngineSettings
+    from longshore.ledger import Ledger
+    from longshore.store import Store
+    from longshore.transfer import Transfer
+
+T = TypeVar("T")
+failpoints.declare("stream.adopted", "stream.received", "stream.judged")
+_WORTHLESS: Final = frozenset({Kind.FRESH, Kind.PERMANENT, Kind.POLICY})
+
+
+@dataclass(slots=True)
+class Received:
+    """A body that is whole and judged good."""
+
+    lease: Lease
+    staged: Staged
+    head: Head
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """Give what adoption needs after a crash."""
+        validators = self.head.validators
+        return {
+            "content_type": self.staged.content_type,
+            "etag": validators.etag,
+            "last_modified": validators.last_modified,
+            "final_url": self.head.url,
+        }
+
+    def completed(self, blob: Blob) -> Completed:
+        """Make the outcome of a published body."""
+        self.facts["dedupe_action"] = "hardlink" if blob.deduplicated else "download"
+        if isinstance(self.staged.body, Part):
+            self.facts["fsync_ms"] = round(self.staged.body.fsync_s * 1000, 3)
+        return Completed(
+            artifacts=(NewArtifact(blob, name=self.lease.job.request.name),),
+            validators=self.head.validators,
+            final_url=self.head.url,
+            facts=self.facts,
+        )
+
+
+class Receiver:
+    """Fetches for leases."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        store: Store,
+        transfer: Transfer,
+        threads: Executor,
+        settings: EngineSettings,
+        hosts: HostDefaults,
+    ) -> None:
+        self._ledger, self._store, self._transfer, self._hosts = ledger, store, transfer, hosts
+        self._threads, self._settings = threads, settings
+        self.active: dict[tuple[str, int], tuple[Lease, BodySink]] = {}  # large bodies under way, for progress
+
+    async def receive(self, lease: Lease, known: KnownContent | None) -> Received | None:
+        """Fetch from the first candidate that gives good bytes; None when the server says that nothing changed."""
+        request = lease.job.request
+        if not request.mirrors:
+            return await self._from(lease, request.url or "", known)
+        mishaps: list[Mishap] = []
+        for url in (request.url or "", *request.mirrors):
+            try:
+                if mishaps:
+                    await self._hop(lease, host_of(url))
+                return await self._from(lease, url, None if mishaps else known)
+            except Reasoned as error:
+                mishaps.append(mishap_of(error))
+        worst = worst_of_mirrors(mishaps)
+        message = f"{worst.message} (none of {len(mishaps)} candidates)"
+        raise Reasoned(worst.reason, message, retry_after_s=worst.retry_after_s)
+
+    async def _from(self, lease: Lease, url: str, known: KnownContent | None) -> Received | None:
+        """Ask one candidate, with what an earlier epoch left if that helps; at most once more from zero."""
+        if lease.epoch > 1 and (part := await self._earlier_part(lease, url)) is not None:
+            try:
+                return await self._go_on(lease, url, part)
+            except AskAgain:
+                pass
+        return await self._fresh(lease, url, known)
+
+    async def _fresh(self, lease: Lease, url: str, known: KnownContent | None) -> Received | None:
+        sink = self._sink(lease, url, _judge_fresh, None)
+        validators = known.validators if known else None
+        ask = Ask(
+            url,
+            headers=lease.job.request.headers,
+            if_none_match=validators.etag if validators else None,
+            if_modified_since=validators.last_modified if validators and not validators.etag else None,
+            on_hop=lambda host: self._hop(lease, host),
+        )
+        async with _Kept(sink):
+            answer = await self._transfer.fetch(ask, sink)
+            if answer.head.status == 304:
+                await sink.abandon(keep=False)
+                return None
+            body, sha256, size = await sink.finish()
+            return await self._judged(lease, sink, answer.head, answer.elapsed_s, (body, sha256, size), "fresh")
+
+    async def _go_on(self, lease: Lease, url: str, part: Part) -> Received:
+        """Use the held bytes: without a request if nothing is missing, else by a range whose every claim is checked."""
+        settings, facts = self._settings.resume, part.facts
+        plan = resume.plan(
+            facts,
+            url,
+            answered=facts.answered,
+            overlap_bytes=settings.prefix_check_bytes,
+            without_validators=settings.allow_without_validators,
+        )
+        known_digest = lease.job.request.expect.sha256 is not None
+        match plan:
+            case resume.FromZero(reason):
+                await self._thread(part.discard)
+                raise AskAgain("bad_range", reason)
+            case resume.Finished():
+                sink = self._sink(lease, url, _judge_fresh, part)
+                async with _Kept(sink):
+                    head = Head(200, facts.final_url or url, {}, facts.validators, facts.total)
+                    return await self._judged(lease, sink, head, 0.0, await sink.take_part(), plan.reason)
+            case resume.FromOffset(start, if_range):
+                asked = plan
+        sink = self._sink(lease, url, lambda head: resume.decide(facts, asked, head, digest_known=known_digest), part)
+        ask = Ask(
+            url,
+            headers=lease.job.request.headers,
+            start=start,
+            if_range=if_range,
+            on_hop=lambda host: self._hop(lease, host),
+        )
+        async with _Kept(sink):
+            answer = await self._fetch_rest(ask, sink)
+            if answer.head.status == 416:
+                body = await self._unsatisfied(
+                    sink, resume.decide(facts, asked, answer.head, digest_known=known_digest)
+                )
+            else:
+                body = await sink.finish()
+            return await self._judged(lease, sink, answer.head, answer.elapsed_s, body, "ok")
+
+    async def _fetch_rest(self, ask: Ask, sink: BodySink) -> Answer:
+        try:
+            return await self._transfer.fetch(ask, sink)
+        except Reasoned as error:
+            if error.reason == "content_encoding":  # an encoded range is of no use; the whole object may come plain
+                raise AskAgain("bad_range", str(error)) from None
+            raise
+
+    async def _unsatisfied(self, sink: BodySink, decision: resume.Decision) -> tuple[bytes | Part, str, int]:
+        if isinstance(decision, resume.Finished):
+            return await sink.take_part()
+        raise AskAgain("bad_range", f"416: {decision.reason}")
+
+    async def _judged(
+        self, lease: Lease, sink: BodySink, head: Head, elapsed_s: float, got: tuple[bytes | Part, str, int], why: str
+    ) -> Received:
+        """Compare what is here with everything that was declared and expected; what fails never gets further."""
+        failpoints.hit("stream.received")
+        body, sha256, size = got
+        expect, first = lease.job.request.expect, sink.first
+        computed = {"sha256": sha256}
+        if further := verdict.algorithms(expect, head.headers):
+            computed |= await self._thread(digests_of, body, further)
+        fault = (
+            (verdict.length_fault(head, size=size, expect=expect) if head.status != 416 else None)
+            or verdict.digest_fault(expect, head.headers, computed)
+            or (self._page_fault(lease, head, first) if self._settings.sniff else None)
+        )
+        if fault is not None:
+            if kind_of(fault.reason) in _WORTHLESS:
+                await self._thread(
+                    self._store.quarantine_body,
+                    lease.scope,
+                    lease.job_id,
+                    lease.epoch,
+                    body,
+                    f"{fault.reason}: {fault}",
+                )
+            raise fault
+        failpoints.hit("stream.judged")
+        content_type = verdict.content_type(first, head.media_type)
+        staged = Staged(lease.scope, lease.job_id, lease.epoch, sha256, size, content_type, body)
+        return Received(lease, staged, head, _facts(sink, head, elapsed_s, why))
+
+    def _page_fault(self, lease: Lease, head: Head, first: bytes) -> Reasoned | None:
+        expected = lease.job.request.expect.media_type
+        page = verdict.page_instead(first, url=head.url, declared=head.media_type, expected=expected)
+        return page or verdict.type_mismatch(first, expected)
+
+    def _sink(
+        self, lease: Lease, url: str, judge: Callable[[Head], resume.Decision | None], part: Part | None
+    ) -> BodySink:
+        return BodySink(
+            self._store,
+            lease,
+            url,
+            self._threads,
+            judge=judge,
+            small_bytes=self._settings.small_bytes,
+            adopted=part,
+            on_large=lambda sink: self._left_memory(lease, sink),
+        )
+
+    def _left_memory(self, lease: Lease, sink: BodySink) -> None:
+        """Note in the ledger that a large body has begun: from here on a claim counts, and people can watch it."""
+        self.active[lease.job_id, lease.epoch] = (lease, sink)
+        facts = {"bytes_total": sink.total, "resumed_from_bytes": sink.resumed_from}
+        moves = [Move(lease, "RESUME_OK")] if sink.resumed_from else []
+        advanced = self._ledger.soon(advance, [*moves, Move(lease, "STREAMING", facts)])
+        advanced.add_done_callback(lambda done: _stop_if_refused(done, sink))
+
+    async def _earlier_part(self, lease: Lease, url: str) -> Part | None:
+        """Take over what an earlier epoch made durable: copied and hashed again before anything is asked."""
+        facts = await self._thread(self._store.old_part, lease.scope, lease.job_id)
+        if facts is None or facts.url != url:
+            return None
+        part = await self._thread(self._adopt, lease, facts)
+        failpoints.hit("stream.adopted")
+        return part
+
+    def _adopt(self, lease: Lease, facts: PartFacts) -> Part | None:
+        part = self._store.part(lease.scope, lease.job_id, lease.epoch, adopt=facts)
+        if part.size_bytes:
+            return part
+        part.discard()
+        return None
+
+    async def _hop(self, lease: Lease, host: str) -> bool:
+        """Take a slot of the host that a redirect or a mirror leads to, or give way to the others there."""
+        if await self._ledger.soon(hop, lease, host, defaults=self._hosts):
+            return True
+        busy = Reasoned("host_busy", f"{host} has no free slot or rests")
+        busy.host = host
+        raise busy
+
+    def _thread(self, call: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
+
+
+class _Kept:
+    """Whatever ends a transfer, its sink is closed; bytes that a later attempt can use stay."""
+
+    def __init__(self, sink: BodySink) -> None:
+        self._sink = sink
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            await self._sink.abandon(keep=_worth_keeping(error))
+
+
+def _worth_keeping(error: BaseException) -> bool:
+    """Bytes of an attempt that may go on are kept; those of one that must start over, or is over, are not."""
+    return not isinstance(error, Reasoned) or kind_of(error.reason) not in _WORTHLESS
+
+
+def _judge_fresh(head: Head) -> resume.Decision | None:
+    """Take a 200, or a 206 that is the whole object; any other piece is not what was asked for."""
+    if head.status == 206 and not (head.content_range and head.content_range.whole):
+        raise Reasoned("bad_range", "a piece came where the whole object was asked for")
+    return None
+
+
+def _stop_if_refused(advanced: asyncio.Future[list[Any]], sink: BodySink) -> None:
+    """The ledger says that the job is no longer ours: not one byte more."""
+    if not advanced.cancelled():
+        refused = advanced.exception() or next((answer for answer in advanced.result() if answer is not None), None)
+        if isinstance(refused, LongshoreError):
+            sink.fail(refused)
+
+
+def _facts(sink: BodySink, head: Head, elapsed_s: float, why: str) -> dict[str, Any]:
+    """Gather what the third seed wants to know of every artifact."""
+    facts: dict[str, Any] = {
+        "status": head.status,
+        "stream_bytes": sink.received,
+        "elapsed_ms": round(elapsed_s * 1000, 3),
+        "resume_decision": "resume" if sink.resumed_from else "fresh",
+        "resume_reason": why,
+    }
+    if sink.resumed_from:
+        facts["resumed_from_bytes"] = sink.resumed_from
+    if sink.large and elapsed_s > 0:
+        facts["avg_write_mibps"] = round(sink.received / elapsed_s / (1 << 20), 3)
+    if not head.delimited:
+        facts["unverified_length"] = True
+    if head.hops:
+        facts["hops"] = len(head.hops)
+    return facts

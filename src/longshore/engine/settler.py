@@ -1,0 +1,82 @@
+"""How attempts are written down: whatever ends in one turn of the event loop ends in one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from longshore import failpoints
+from longshore.domain.model import Lease
+from longshore.domain.outcomes import Outcome
+from longshore.errors import LeaseLost, LongshoreError, Unavailable
+from longshore.ledger.records import Settled
+from longshore.ledger.settling import settle
+
+if TYPE_CHECKING:
+    from longshore.ledger import Ledger
+
+failpoints.declare("settle.before", "settle.after")
+PATIENCE_S: Final = (0.05, 0.2, 0.5, 1.0)  # while the ledger is away; the lease's own end limits it
+
+Ended = tuple[Lease, Outcome, "asyncio.Future[Settled]"]
+
+
+class Settler:
+    """Collects endings and settles them in batches. Nothing else in the engine ends a lease."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._queue: list[Ended] = []
+        self._busy: set[asyncio.Task[None]] = set()
+
+    def settle(self, lease: Lease, outcome: Outcome) -> asyncio.Future[Settled]:
+        """Write down how an attempt ended; the future raises `LeaseLost` when it was no longer ours."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Settled] = loop.create_future()
+        if not self._queue:
+            loop.call_soon(self._flush)
+        self._queue.append((lease, outcome, done))
+        return done
+
+    async def idle(self) -> None:
+        """Wait until everything handed in is written."""
+        while self._busy or self._queue:
+            await asyncio.sleep(0)
+            if self._busy:
+                await asyncio.wait(self._busy)
+
+    def _flush(self) -> None:
+        batch, self._queue = self._queue, []
+        task = asyncio.get_running_loop().create_task(self._write(batch))
+        self._busy.add(task)
+        task.add_done_callback(self._busy.discard)
+
+    async def _write(self, batch: list[Ended]) -> None:
+        try:
+            answers = await self._patiently([(lease, outcome) for lease, outcome, _ in batch])
+        except LongshoreError as error:
+            answers = [error] * len(batch)
+        for (_, _, done), answer in zip(batch, answers, strict=True):
+            if done.cancelled():
+                continue
+            if isinstance(answer, Settled):
+                done.set_result(answer)
+            else:
+                done.set_exception(answer)
+
+    async def _patiently(self, ended: list[tuple[Lease, Outcome]]) -> list[Settled | LongshoreError]:
+        """Try as long as the leases can last: a ledger that is away for a moment must not cost finished work."""
+        tries = 0
+        until = max(lease.until for lease, _ in ended)
+        while True:
+            failpoints.hit("settle.before")
+            try:
+                answers = await self._ledger.soon(settle, ended)
+            except Unavailable:
+                if self._ledger.now() > until:
+                    raise LeaseLost("the ledger was away for longer than the lease") from None
+                await asyncio.sleep(PATIENCE_S[min(tries, len(PATIENCE_S) - 1)])
+                tries += 1
+            else:
+                failpoints.hit("settle.after")
+                return answers

@@ -1,0 +1,251 @@
+"""Where a body goes: a small one stays in memory, a large one streams through a pump into a part.
+
+Nothing here blocks the event loop: what touches the disk (making a part, setting room aside, starting over) happens in a
+thread while the transfer is paused. What an answer means is decided by `domain.resume`; this carries it out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from longshore.domain.model import Lease
+from longshore.domain.resume import ComparePrefix, Continue, Decision, Restart
+from longshore.domain.verdict import JUDGE_BYTES
+from longshore.errors import LongshoreError, Reasoned
+
+if TYPE_CHECKING:
+    from longshore.domain.heads import Head
+    from longshore.store import Part, Pump, Store
+
+T = TypeVar("T")
+FIRST_BYTES: Final = JUDGE_BYTES
+Judge = Callable[["Head"], Decision | None]  # None: a fresh object
+
+
+class AskAgain(Reasoned):
+    """Neither the held bytes nor this answer are of use: ask once more, from zero."""
+
+
+class BodySink:
+    """The sink of one transfer. After the transfer: `finish` or `abandon`, always one of them."""
+
+    resume: Callable[[], None]
+
+    def __init__(
+        self,
+        store: Store,
+        lease: Lease,
+        url: str,
+        threads: Executor,
+        *,
+        judge: Judge,
+        small_bytes: int,
+        adopted: Part | None = None,
+        on_large: Callable[[BodySink], None],
+    ) -> None:
+        self._store, self._lease, self._url, self._threads = store, lease, url, threads
+        self._judge, self._small, self._on_large = judge, small_bytes, on_large
+        self._part = adopted
+        self._pieces: list[bytes] = []
+        self._in_memory = 0
+        self._pump: Pump | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._failed: LongshoreError | None = None
+        self._overlap = 0  # bytes still to be compared with what we hold
+        self._overlap_from = 0
+        self._overlap_hash = hashlib.sha256()
+        self.head: Head | None = None
+        self.decision: Decision | None = None
+        self.first = b""
+        self.received = 0
+        self.resumed_from = 0
+        self.total: int | None = None
+
+    # ── called by the transfer ──
+
+    def begin(self, head: Head) -> None:
+        """Decide what this answer is worth, before its body."""
+        self.head, self.total = head, head.total
+        self.decision = decision = self._judge(head)
+        match decision:
+            case Continue():
+                self._go_on(head)
+            case ComparePrefix(offset, upto):
+                self._overlap, self._overlap_from = upto - offset, offset
+                self._go_on(head)
+            case Restart(reason, again) if again:
+                raise AskAgain("bad_range", f"the answer to a range request is of no use: {reason}")
+            case _:
+                if head.length is not None and head.length > self._small:
+                    self._open(head, start_over=self._part is not None)
+
+    def write(self, data: bytes) -> bool:
+        """Take the next bytes; False while the disk has to catch up."""
+        if self._failed is not None:
+            raise self._failed
+        self.received += len(data)
+        if self._overlap:
+            data = self._compare(data)
+        if len(self.first) < FIRST_BYTES and not self.resumed_from:
+            self.first += data[: FIRST_BYTES - len(self.first)]
+        if self._pump is not None:
+            return self._pump.feed(data)
+        self._pieces.append(data)
+        self._in_memory += len(data)
+        if self._opening is None:
+            if self._in_memory <= self._small:
+                return True
+            assert self.head is not None
+            self._open(self.head, start_over=self._part is not None)
+        return False
+
+    # ── called by the flow ──
+
+    @property
+    def large(self) -> bool:
+        """Tell whether the body has left memory."""
+        return self._opening is not None
+
+    @property
+    def done_bytes(self) -> int:
+        """How much of the object is here."""
+        return self._overlap_from + self.received if self._overlap else self.resumed_from + self._new_bytes()
+
+    async def finish(self) -> tuple[bytes | Part, str, int]:
+        """Give the body, its SHA-256 and its size; a large one is written, but not yet durable."""
+        if self._opening is not None:
+            await self._opening
+        if self._failed is not None:
+            raise self._failed
+        if self._overlap:
+            raise AskAgain("prefix_mismatch", "the server's object is shorter than what we hold of it")
+        if self._pump is not None and self._part is not None:
+            pump, self._pump = self._pump, None
+            sha256, size = await pump.finish()
+            return self._part, sha256, size
+        if self._part is not None:
+            await self._drop_worthless_part()
+        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        return body, hashlib.sha256(body).hexdigest(), len(body)
+
+    def fail(self, error: LongshoreError) -> None:
+        """Stop: the next bytes, or the end, raise this."""
+        self._failed = self._failed or error
+        if self._pump is not None:
+            self.resume()
+
+    async def take_part(self) -> tuple[Part, str, int]:
+        """Give the held part as it is: the server says that nothing is missing."""
+        part = self._part
+        assert part is not None
+        self.resumed_from = part.size_bytes
+        self.first = await self._in_thread(part.read_back, 0, min(FIRST_BYTES, part.size_bytes))
+        return part, part.sha256, part.size_bytes
+
+    async def abandon(self, *, keep: bool) -> None:
+        """Give up: make what came durable for a later attempt, or throw it away."""
+        if self._opening is not None:
+            await asyncio.wait([self._opening])
+        pump, part = self._pump, self._part
+        self._part = self._pump = None
+        keep = keep and self._failed is None and not self._overlap
+        if pump is not None:
+            await (pump.stop() if keep else pump.abandon())
+        elif part is not None:
+            await self._in_thread(_put_away, part, keep)
+
+    # ── inside ──
+
+    def _new_bytes(self) -> int:
+        match self.decision:
+            case ComparePrefix(offset, upto):
+                return max(0, self.received - (upto - offset))
+            case _:
+                return self.received
+
+    def _go_on(self, head: Head) -> None:
+        assert self._part is not None
+        self.resumed_from = self._part.size_bytes
+        self._open(head, start_over=False)
+
+    def _open(self, head: Head, *, start_over: bool) -> None:
+        self._opening = asyncio.get_running_loop().create_task(self._opened(head, start_over=start_over))
+
+    async def _opened(self, head: Head, *, start_over: bool) -> None:
+        try:
+            self._part = await self._in_thread(self._make_part, head, start_over)
+            self._on_large(self)
+            pump = self._store.pump(self._part, self.resume)
+            pieces, self._pieces = self._pieces, []
+            for piece in pieces:
+                pump.feed(piece)
+            self._pump = pump
+        except LongshoreError as error:
+            self._failed = error
+        self.resume()
+
+    def _make_part(self, head: Head, start_over: bool) -> Part:
+        """Set room aside, then make the part or go on with it: without room there is no part at all."""
+        lease = self._lease
+        reservation = self._store.reserve(lease.scope, max(0, (head.total or 0) - self.resumed_from))
+        try:
+            part = self._part or self._store.part(lease.scope, lease.job_id, lease.epoch)
+            if start_over:
+                part.restart()
+            elif self.resumed_from:
+                self.first = part.read_back(0, min(FIRST_BYTES, self.resumed_from))
+            part.begin(
+                url=self._url,
+                final_url=head.url,
+                validators=head.validators,
+                total=head.total,
+                answered=head.headers.get("date"),
+                preallocate=self._store.preallocation(head.total, reservation.nbytes + self.resumed_from),
+            )
+        except BaseException:
+            reservation.release()
+            raise
+        part.reservation = reservation
+        return part
+
+    def _compare(self, data: bytes) -> bytes:
+        """Compare what comes again with what we hold, without writing it; give what comes after it."""
+        assert self._part is not None
+        same, rest = data[: self._overlap], data[self._overlap :]
+        self._overlap_hash.update(same)
+        self._overlap -= len(same)
+        if self._overlap:
+            return b""
+        held = self._part.sha256 if not self._overlap_from else self._held_from(self._overlap_from)
+        if self._overlap_hash.hexdigest() != held:
+            self._overlap = 1  # what is held is worthless: nothing of it may be kept
+            raise AskAgain("prefix_mismatch", "the server's bytes differ from the ones we hold")
+        return rest
+
+    def _held_from(self, offset: int) -> str:
+        assert self._part is not None
+        return hashlib.sha256(self._part.read_back(offset, self._part.size_bytes - offset)).hexdigest()
+
+    async def _drop_worthless_part(self) -> None:
+        part, self._part = self._part, None
+        if part is not None:
+            await self._in_thread(part.discard)
+
+    def _in_thread(self, call: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
+
+
+def _put_away(part: Part, keep: bool) -> None:
+    """Close a part that no pump feeds any more, with what it has made durable first if that is of use."""
+    if keep and not part.closed:
+        part.checkpoint()
+        part.close()
+    else:
+        part.discard()
+
+
+__all__ = ["AskAgain", "BodySink"]

@@ -1,0 +1,47 @@
+-- work_due --
+-- Of some types, in one tenant and project or in all: when the next job becomes claimable by itself (or is leased by
+-- somebody until). NULL: there is nothing left.
+SELECT min(at) FROM (
+  SELECT min(next_attempt_at) AS at FROM jobs
+   WHERE next_attempt_at IS NOT NULL AND job_type IN (SELECT value FROM {each job_types})
+     AND (CAST(:tenant_id AS TEXT) IS NULL OR (tenant_id = :tenant_id AND project_id = :project_id))
+  UNION ALL
+  SELECT min(lease_until) FROM jobs
+   WHERE lease_until IS NOT NULL AND job_type IN (SELECT value FROM {each job_types})
+     AND (CAST(:tenant_id AS TEXT) IS NULL OR (tenant_id = :tenant_id AND project_id = :project_id))
+  UNION ALL
+  SELECT min(coalesce(parked_until, :now)) FROM lanes
+   WHERE ready = 1 AND job_type IN (SELECT value FROM {each job_types})
+     AND (CAST(:tenant_id AS TEXT) IS NULL OR (tenant_id = :tenant_id AND project_id = :project_id))
+) AS due
+
+-- active_due --
+-- The same for named jobs; 0 stands for one that can be claimed now.
+SELECT min(coalesce(next_attempt_at, lease_until, 0))
+  FROM jobs
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id IN (SELECT value FROM {each job_ids})
+   AND status IN ('pending', 'processing')
+
+-- stops_wanted --
+-- Jobs of ours that somebody asked to stop: a scan of the live leases only.
+SELECT job_id FROM jobs WHERE lease_until IS NOT NULL AND lease_owner = :owner AND cancel_requested_at IS NOT NULL
+
+-- hashes_named (tenant_id, project_id, sha256) --
+-- Which of these hashes the registry knows.
+SELECT sha256 FROM blobs WHERE tenant_id = :tenant_id AND project_id = :project_id AND sha256 = :sha256
+
+-- hashes_intended (tenant_id, project_id, sha256) --
+-- Which of these hashes somebody is about to publish.
+SELECT fingerprint FROM effects
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND kind = 'FINALIZE' AND state = 'intended'
+   AND fingerprint = :sha256
+
+-- scopes_known --
+SELECT DISTINCT tenant_id, project_id FROM lanes ORDER BY tenant_id, project_id
+
+-- artifacts_after --
+-- Every artifact of a tenant and project, a page at a time.
+SELECT {artifact} FROM artifacts AS a
+ WHERE a.tenant_id = :tenant_id AND a.project_id = :project_id AND a.artifact_id > :after
+ ORDER BY a.artifact_id
+ LIMIT :many

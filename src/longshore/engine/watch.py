@@ -1,0 +1,82 @@
+"""Telling whoever listens what happens: one note per thing that a person may want to see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, assert_never
+
+from longshore.domain.model import Lease, Scope
+from longshore.domain.notes import Kind, Listener, Note
+from longshore.domain.outcomes import Canceled, Completed, Deferred, Failed, Outcome, Released, Reused
+
+if TYPE_CHECKING:
+    from longshore.engine.errands import Tally
+    from longshore.ledger.records import Settled
+
+
+class Watch:
+    """Makes notes; without a listener it only counts."""
+
+    def __init__(
+        self, now: Callable[[], int], path_of: Callable[[Scope, str], Path | None], listener: Listener | None = None
+    ) -> None:
+        self._now, self._path_of, self._listener = now, path_of, listener
+
+    @property
+    def listening(self) -> bool:
+        """Tell whether notes reach anybody: what only serves them need not be made otherwise."""
+        return self._listener is not None
+
+    def tell(self, kind: Kind, lease: Lease | None = None, **facts: Any) -> None:
+        """Report one thing."""
+        if self._listener is None:
+            return
+        if lease is None:
+            self._listener(Note(kind, self._now(), facts=facts))
+        else:
+            self._listener(Note(kind, self._now(), lease.scope, lease.job_id, lease.job.request.url, facts))
+
+    def ended(self, lease: Lease, outcome: Outcome, settled: Settled, tally: Tally) -> None:
+        """Count and report how an attempt ended."""
+        attempts = lease.job.attempts + 1
+        match outcome:
+            case Completed():
+                tally.completed += 1
+                tally.bytes += int(outcome.facts.get("stream_bytes", 0))
+                if self._listener:
+                    self.tell("completed", lease, attempts=attempts, **self._completed(lease, outcome, settled))
+            case Reused():
+                tally.reused += 1
+                self.tell("held", lease, attempts=lease.job.attempts, artifact_id=outcome.artifact_id, **outcome.facts)
+            case Failed():
+                tally.failed += 1
+                self.tell("failed", lease, reason=outcome.reason, message=outcome.message, attempts=attempts)
+            case Deferred():
+                tally.retried += 1
+                facts = {"reason": outcome.reason, "message": outcome.message, "delay_s": round(outcome.delay_s, 3)}
+                self.tell("retry", lease, attempts=lease.job.attempts + outcome.counts, **facts)
+            case Canceled():
+                tally.canceled += 1
+                self.tell("canceled", lease, reason="canceled", message=outcome.message)
+            case Released():
+                pass
+            case _:
+                assert_never(outcome)
+
+    def _completed(self, lease: Lease, outcome: Completed, settled: Settled) -> dict[str, Any]:
+        if not outcome.artifacts:
+            return {}
+        blob = outcome.artifacts[0].blob
+        path = self._path_of(lease.scope, blob.pointer)
+        return {
+            "artifact_id": settled.artifact_ids[0] if settled.artifact_ids else None,
+            "sha256": blob.sha256,
+            "size_bytes": blob.size_bytes,
+            **({"path": str(path)} if path else {}),
+            "deduplicated": blob.deduplicated,
+            "resumed_from_bytes": outcome.facts.get("resumed_from_bytes", 0),
+            "unverified_length": outcome.facts.get("unverified_length", False),
+            "elapsed_s": round(outcome.facts.get("elapsed_ms", 0) / 1000, 6),
+            "bytes": outcome.facts.get("stream_bytes", 0),
+        }

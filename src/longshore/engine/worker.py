@@ -1,0 +1,233 @@
+"""One worker process: claims leases in batches, runs one task per lease, owns the one `try`, and has each ending written.
+
+It never polls busily: it claims when leases ended, when something becomes due, or when somebody says that there is work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from longshore import failpoints
+from longshore.domain.endings import Mishap, Past, ending
+from longshore.domain.model import SECOND, Lease, Micros, Scope
+from longshore.domain.outcomes import Canceled, Deferred, Outcome, Released
+from longshore.engine.errands import Errand, Held, Tally, Tools
+from longshore.engine.heartbeat import Heartbeat
+from longshore.engine.mishaps import mishap_of
+from longshore.engine.questions import active_due, work_due
+from longshore.engine.settler import Settler
+from longshore.errors import LeaseLost, LongshoreError, Unavailable
+
+log = logging.getLogger(__name__)
+failpoints.declare("claim.before", "claim.after", "work.begin", "work.end")
+POLL_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)  # somebody else's work is seen at the latest after the last of these
+ROOM_S: Final = 0.5  # how often a full disk is looked at
+
+
+class Worker:
+    """Works on one errand until it is done or told to stop."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._ledger = tools.ledger
+        self._settings = tools.settings
+        self._held: dict[tuple[str, int], Held] = {}
+        self._wake = asyncio.Event()
+        self._draining = False
+        self._full = False  # the disk: nothing is claimed until there is room
+        self._settler = Settler(tools.ledger)
+        self._progress_at = time.monotonic()
+        self.tally = Tally()
+
+    # ── from outside ──
+
+    def notify(self) -> None:
+        """Say that there may be something to claim."""
+        self._wake.set()
+
+    def drain(self, why: str = "asked to stop") -> None:
+        """Claim nothing more; end soon and in good order."""
+        self.tally.stopped_by = self.tally.stopped_by or why
+        self._draining = True
+        self._wake.set()
+
+    def abort(self) -> None:
+        """Stop every task now; what is durable is kept."""
+        self.drain()
+        for held in self._held.values():
+            held.stop(Released())
+
+    def cancel(self, job_ids: Iterable[str]) -> None:
+        """Stop work on jobs whose cancellation was asked for in this process."""
+        wanted = set(job_ids)
+        for held in list(self._held.values()):
+            if held.lease.job_id in wanted:
+                held.stop(Canceled())
+
+    # ── the loop ──
+
+    async def run(self, errand: Errand) -> Tally:
+        """Claim and work until nothing is left, the wait is over or we are told to stop."""
+        heart = Heartbeat(self._ledger, self._settings.lease, self._leases, self._on_lost, self._on_cancel)
+        async with heart:
+            try:
+                await self._loop(errand)
+            finally:
+                await self._finish()
+        return self.tally
+
+    async def _loop(self, errand: Errand) -> None:
+        idle = 0
+        while not self._draining:
+            self._wake.clear()
+            if await self._claim(errand):
+                idle = 0
+            elif self._held:
+                await self._rest(POLL_S[-1])
+            elif (due := await self._due(errand)) is None and not errand.forever:
+                return
+            elif self._waited_enough(errand):
+                self.tally.left = True
+                return
+            else:
+                await self._tools.bury()
+                await self._rest(self._pause_s(due, idle))
+                idle += 1
+
+    async def _claim(self, errand: Errand) -> int:
+        """Take as many leases as there are places for; give how many came."""
+        settings = self._settings
+        places = settings.concurrency + settings.ahead - len(self._held)
+        if places < (settings.concurrency + settings.ahead) // 4 or not self._room():
+            return 0
+        failpoints.hit("claim.before")
+        try:
+            leases = await self._ledger.claim_soon(
+                self._tools.owner,
+                limit=places,
+                ttl_s=settings.lease.ttl_s,
+                job_types=errand.job_types or self._tools.handlers.types(),
+                scope=errand.scope,
+                job_ids=errand.job_ids,
+                defaults=self._tools.hosts,
+                max_claims=settings.retry.max_claims,
+                ahead=settings.ahead,
+            )
+        except Unavailable as away:
+            log.warning("the ledger does not answer: %s", away)
+            return 0
+        failpoints.hit("claim.after")
+        await self._tools.handlers.prepare(leases)
+        for lease in leases:
+            self._start(lease)
+        return len(leases)
+
+    async def _due(self, errand: Errand) -> Micros | None:
+        """Tell when something of the errand can be claimed, by us or after others let it go; None: nothing is left."""
+        if errand.job_ids is not None:
+            return await self._ledger.read_soon(active_due, errand.scope or Scope(), errand.job_ids)
+        types = errand.job_types or self._tools.handlers.types()
+        return await self._ledger.read_soon(work_due, errand.scope, types)
+
+    def _waited_enough(self, errand: Errand) -> bool:
+        waited = time.monotonic() - self._progress_at
+        return errand.max_wait_s is not None and waited >= errand.max_wait_s
+
+    def _pause_s(self, due: Micros | None, idle: int) -> float:
+        """Wait until something is due, but look at the latest after a second what others did."""
+        at_most = ROOM_S if self._full else POLL_S[min(idle, len(POLL_S) - 1)]
+        if due is None or due <= self._ledger.now():
+            return at_most
+        return min((due - self._ledger.now()) / SECOND, at_most)
+
+    async def _rest(self, seconds: float) -> None:
+        """Sleep until something ends, somebody calls or the time is over."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def _room(self) -> bool:
+        if self._full:
+            self._full = not self._tools.has_room()
+        return not self._full
+
+    # ── one lease ──
+
+    def _start(self, lease: Lease) -> None:
+        held = Held(lease)
+        self._held[lease.job_id, lease.epoch] = held
+        held.task = asyncio.get_running_loop().create_task(self._work(held))
+
+    async def _work(self, held: Held) -> None:
+        lease = held.lease
+        failpoints.hit("work.begin")
+        try:
+            outcome = await self._tools.handlers.run(lease)
+        except asyncio.CancelledError:
+            outcome = held.stopped or Released()
+        except LeaseLost:
+            held.lost = True
+            outcome = Released()
+        except Exception as error:  # noqa: BLE001 -- the one place that may: whatever a job raises ends that job's attempt only
+            outcome = self._ending_of(lease, mishap_of(error))
+        failpoints.hit("work.end")
+        await self._end(held, outcome)
+
+    def _ending_of(self, lease: Lease, mishap: Mishap) -> Outcome:
+        if mishap.reason == "interrupted":
+            return Released()
+        if mishap.reason == "disk_full":
+            self._full = True
+        job = lease.job
+        past = Past(job.attempts, job.reason, job.request.max_attempts)
+        return ending(mishap, past, random.random(), self._settings.retry)
+
+    async def _end(self, held: Held, outcome: Outcome) -> None:
+        lease = held.lease
+        try:
+            if held.lost:
+                self.tally.lost += 1
+            else:
+                settled = await self._settler.settle(lease, outcome)
+                self._tools.watch.ended(lease, outcome, settled, self.tally)
+        except LeaseLost:
+            self.tally.lost += 1
+        except LongshoreError as error:
+            log.error("job %s could not be settled: %s", lease.job_id, error)
+        finally:
+            self._tools.clean(lease)
+            del self._held[lease.job_id, lease.epoch]
+            if not isinstance(outcome, Deferred | Released):
+                self._progress_at = time.monotonic()
+            self._wake.set()
+
+    # ── leases as a whole ──
+
+    def _leases(self) -> list[Lease]:
+        return [held.lease for held in self._held.values()]
+
+    def _on_lost(self, key: tuple[str, int]) -> None:
+        if held := self._held.get(key):
+            held.stop(None)
+
+    def _on_cancel(self, job_id: str) -> None:
+        self.cancel([job_id])
+
+    async def _finish(self) -> None:
+        """Let running transfers end within the limit, stop the rest, and write down every ending."""
+        self._tools.turn_away()
+        tasks = [held.task for held in self._held.values() if held.task]
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._settings.drain_s)
+        for held in list(self._held.values()):
+            held.stop(Released())
+        if left := [held.task for held in self._held.values() if held.task]:
+            await asyncio.wait(left)
+        await self._settler.idle()
