@@ -8,7 +8,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from longshore.depot import AsyncDepot, Depot
-    from longshore.depot.sync import open_depot as open
+    from longshore.depot.sync import open_depot as open  # noqa: A004 -- `longshore.open` is the name people expect
     from longshore.domain.keys import canonical_url, content_key, job_key, op_key
     from longshore.domain.model import Artifact, JobRequest, Scope
     from longshore.domain.requests import download_request
