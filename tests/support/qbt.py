@@ -262,6 +262,11 @@ class Made:
     path: Path
 
     @property
+    def id(self) -> str:
+        """The id that the client gives it."""
+        return (self.v2 or "")[:40] or str(self.v1)
+
+    @property
     def v1_magnet(self) -> str:
         """The magnet link that knows only the old hash, as most sites give it."""
         assert self.v1 is not None

@@ -102,6 +102,7 @@ _ALL: Final = (
     Reason("external_error", _P, "the torrent client reports an error", "see the client"),
     Reason("external_refused", _P, "the torrent client did not take the torrent", "check the client's log"),
     Reason("external_stalled", _P, "the torrent made no progress for too long", "look for seeds"),
+    Reason("unsafe_path", _P, "a file of the torrent leads out of its directory", "look at the client's files"),
     Reason("bad_torrent", _P, "the source is no torrent", "check the source"),
     Reason(
         "path_unmapped",

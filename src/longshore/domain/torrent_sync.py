@@ -39,6 +39,7 @@ class Watch:
     name: str = ""
     note: str | None = None  # what a person should know now
     restarted: bool = False  # the one automatic start after an error
+    cancel_files: bool = False  # a cancel was asked to remove the files as well
     missing: Clock | None = None
     broken: Clock | None = None
     stalled: Clock | None = None
@@ -92,14 +93,14 @@ class Verdict:
 
 def judge(stage: str, watch: Watch, seen: Seen | None, now: Micros, rules: Rules, *, held: bool = False) -> Verdict:
     """Decide what one successful poll means. `held`: the client was away since the poll before."""
+    if watch.added_at is None:
+        return Verdict(watch, stage, Act.ADD)  # which adopts what the client has already
     if seen is None:
         return _missing(stage, watch, now, rules, held=held)
     return _present(stage, watch, seen, now, rules, held=held)
 
 
 def _missing(stage: str, watch: Watch, now: Micros, rules: Rules, *, held: bool) -> Verdict:
-    if watch.added_at is None:
-        return Verdict(watch, stage, Act.ADD)
     clock = tick(watch.missing, now, held=held, poll=rules.poll, longest=rules.longest)
     # Never seen after our add, twice in a row: the client lost it. Seen and gone: somebody removed it, and that stands.
     if watch.seen_at is None and not watch.added_again and watch.missing is not None and not held:

@@ -82,6 +82,9 @@ class Identity:
         return bool(set(self.ids) & set(other.ids))
 
 
+NOBODY: Final = Identity()
+
+
 @dataclass(frozen=True, slots=True)
 class QbittorrentSettings:
     """Where the client is and how patient we are with it."""
@@ -118,7 +121,7 @@ class TorrentRequest:
     book_id: str
     media_type: str
     source: str  # a magnet link, a URL of a .torrent, or the name of the file that was read
-    identity: Identity = Identity()
+    identity: Identity = NOBODY
     metainfo: bytes | None = None
     request_id: str | None = None
 
@@ -130,7 +133,7 @@ def torrent_request(
     book_id: str,
     media_type: str,
     source: str,
-    identity: Identity = Identity(),
+    identity: Identity = NOBODY,
     metainfo: bytes | None = None,
     request_id: str | None = None,
 ) -> TorrentRequest:

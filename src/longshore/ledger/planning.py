@@ -172,6 +172,13 @@ def _insert(tx: Tx, scope: Scope, make: Sequence[tuple[int, JobRequest, str | No
             )
         )
     tx.many("plan_insert", rows)
+    beside = [
+        (*scope, job_id, retry_of)
+        for (_, request, retry_of), job_id in zip(make, ids, strict=True)
+        if request.job_type == TORRENT
+    ]
+    if beside:
+        tx.many("torrent_beside", beside)
     _link_inputs(tx, scope, [(job_id, request.inputs) for (_, request, _), job_id in zip(make, ids, strict=True)])
     tx.many("count_add", [(tenant, project, Status.PENDING.value, len(make))])
     return ids

@@ -9,6 +9,7 @@ from longshore.domain.model import Lease, NewArtifact, Scope
 from longshore.domain.outcomes import Completed, Reused
 from longshore.domain.states import DOWNLOAD
 from longshore.errors import BadInput, LongshoreError, NotFound
+from longshore.ledger.books import mark_assets
 from longshore.ledger.facts import redacted
 from longshore.ledger.ids import new_ids
 from longshore.ledger.planning import add_counts
@@ -170,4 +171,5 @@ def _mark(tx: Tx, scope: Scope, artifact_ids: Sequence[str], availability: str) 
         "event_insert",
         [(*scope, job, f"artifact_{availability}", tx.now, encoded({"artifact": name})) for name, job in changed],
     )
+    mark_assets(tx, scope, [name for name, _ in changed], availability)
     return len(changed)

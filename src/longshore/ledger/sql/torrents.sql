@@ -1,0 +1,165 @@
+-- Torrent jobs (seed 002). A job that the client works on has no lease: every write names the row_version it read.
+-- Rows of `torrents` whose synced_at is 9223372036854775807 are over and never polled again.
+
+-- {tracked} --
+t.tenant_id, t.project_id, t.job_id, j.status, j.stage, j.row_version, j.user_id, j.book_id, j.media_type, j.source,
+j.external_job_id, t.infohash_v1, t.infohash_v2, t.watch, t.held_at, j.cancel_requested_at, j.created_at, j.updated_at,
+j.completed_at, j.first_not_found_at, j.failure_reason, j.error_message_safe, j.progress, j.lease_until, t.released_at
+
+-- {tracked_from} --
+FROM torrents t JOIN jobs j ON j.tenant_id = t.tenant_id AND j.project_id = t.project_id AND j.job_id = t.job_id
+
+-- torrent_beside (tenant_id, project_id, job_id, retry_of) --
+-- Every torrent job has its row here; a retry knows what the job before it knew.
+INSERT INTO torrents (tenant_id, project_id, job_id, infohash_v1, infohash_v2, metainfo)
+VALUES (:tenant_id, :project_id, :job_id,
+  (SELECT b.infohash_v1 FROM torrents b WHERE b.tenant_id = :tenant_id AND b.project_id = :project_id AND b.job_id = :retry_of),
+  (SELECT b.infohash_v2 FROM torrents b WHERE b.tenant_id = :tenant_id AND b.project_id = :project_id AND b.job_id = :retry_of),
+  (SELECT b.metainfo FROM torrents b WHERE b.tenant_id = :tenant_id AND b.project_id = :project_id AND b.job_id = :retry_of))
+
+-- torrent_identity --
+UPDATE torrents SET infohash_v1 = :infohash_v1, infohash_v2 = :infohash_v2, metainfo = :metainfo
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id
+
+-- torrent_active --
+-- Who holds the place of this user, book and medium.
+SELECT {tracked} {tracked_from}
+ WHERE j.tenant_id = :tenant_id AND j.user_id = :user_id AND j.book_id = :book_id AND j.media_type = :media_type
+   AND j.job_type = 'torrent' AND (j.status = 'pending' OR j.status = 'processing')
+
+-- torrents_due --
+-- The next jobs of the rotation, of all tenants: the longest unpolled first. Those that are being imported rest.
+SELECT {tracked} {tracked_from}
+ WHERE t.synced_at < 9223372036854775807 AND (j.lease_until IS NULL OR j.lease_until <= :now)
+ ORDER BY t.synced_at, t.job_id
+ LIMIT :limit
+
+-- torrents_active --
+-- How many share the rotation.
+SELECT count(*) FROM torrents WHERE synced_at < 9223372036854775807
+
+-- torrents_hold --
+-- The client does not answer: all clocks stand still until the next answer.
+UPDATE torrents SET held_at = :now WHERE held_at IS NULL AND synced_at < 9223372036854775807
+
+-- torrents_sharing --
+-- Every job of every tenant that uses the same torrent, or that the torrent's tags name.
+SELECT j.job_id, j.status, j.cancel_requested_at {tracked_from}
+ WHERE t.infohash_v1 = :infohash_v1 OR t.infohash_v2 = :infohash_v2
+UNION
+SELECT j.job_id, j.status, j.cancel_requested_at {tracked_from}
+ WHERE t.job_id IN (SELECT value FROM {each job_ids})
+
+-- torrent_show --
+SELECT {tracked} {tracked_from}
+ WHERE t.tenant_id = :tenant_id AND t.project_id = :project_id AND t.job_id = :job_id
+
+-- torrents_list --
+SELECT {tracked} {tracked_from}
+ WHERE t.tenant_id = :tenant_id AND t.project_id = :project_id AND t.job_id > :after
+   AND (:status = '' OR j.status = :status)
+ ORDER BY t.job_id
+ LIMIT :limit
+
+-- torrent_metainfo --
+SELECT metainfo FROM torrents WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id
+
+-- torrent_note --
+UPDATE jobs SET row_version = row_version + 1, updated_at = :now, status = :status, stage = :stage,
+       progress = :progress, bytes_done = :bytes_done, bytes_total = :bytes_total,
+       external_job_id = COALESCE(:external_job_id, external_job_id), first_not_found_at = :first_not_found_at
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND row_version = :row_version
+   AND lease_owner IS NULL AND (status = 'pending' OR status = 'processing')
+
+-- torrent_note_beside --
+UPDATE torrents SET watch = :watch, synced_at = :now, held_at = NULL,
+       infohash_v1 = COALESCE(:infohash_v1, infohash_v1), infohash_v2 = COALESCE(:infohash_v2, infohash_v2),
+       metainfo = COALESCE(:metainfo, metainfo)
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id
+
+-- torrent_polled (now, tenant_id, project_id, job_id) --
+UPDATE torrents SET synced_at = :now
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND synced_at < 9223372036854775807
+
+-- torrent_job --
+SELECT {job} FROM jobs j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = :job_id AND j.job_type = 'torrent'
+
+-- torrent_fail --
+UPDATE jobs SET row_version = row_version + 1, updated_at = :now, status = 'failed', stage = 'failed', failed_at = :now,
+       error_code = :reason, failure_reason = :reason, error_message_safe = :message,
+       first_not_found_at = :first_not_found_at
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND row_version = :row_version
+   AND lease_owner IS NULL AND (status = 'pending' OR status = 'processing')
+
+-- torrent_retire --
+-- It is over: no more polls.
+UPDATE torrents SET watch = :watch, synced_at = 9223372036854775807, held_at = NULL
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id
+
+-- torrent_released --
+-- The client's side of a cancel is done.
+UPDATE torrents SET released_at = :now, synced_at = 9223372036854775807
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND released_at IS NULL
+
+-- torrent_lease_expired --
+UPDATE jobs SET lease_owner = NULL, lease_until = NULL, slot_host = NULL
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND row_version = :row_version
+   AND lease_until <= :now
+RETURNING lease_epoch
+
+-- torrent_lease --
+-- The right to import: one holder, a new epoch. A torrent that finished between two polls starts downloading here.
+UPDATE jobs SET row_version = row_version + 1, updated_at = :now, status = 'processing', stage = 'downloading',
+       lease_owner = :owner, lease_until = :until, lease_epoch = lease_epoch + 1, claims = claims + 1
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND row_version = :row_version
+   AND lease_owner IS NULL AND cancel_requested_at IS NULL AND (status = 'pending' OR status = 'processing')
+RETURNING lease_epoch
+
+-- torrent_lease_back --
+UPDATE jobs SET row_version = row_version + 1, updated_at = :now, lease_owner = NULL, lease_until = NULL, slot_host = NULL
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND lease_epoch = :epoch
+   AND lease_owner = :owner
+
+-- torrent_cancel_wanted --
+UPDATE jobs SET row_version = row_version + 1, updated_at = :now, cancel_requested_at = COALESCE(cancel_requested_at, :now)
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id
+   AND (status = 'pending' OR status = 'processing')
+
+-- torrent_cancel --
+UPDATE jobs SET row_version = row_version + 1, updated_at = :now, status = 'canceled', stage = 'canceled',
+       lease_owner = NULL, lease_until = NULL, slot_host = NULL, error_code = 'canceled'
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id
+   AND (status = 'pending' OR status = 'processing')
+RETURNING lease_epoch
+
+-- torrent_watch --
+UPDATE torrents SET watch = :watch WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id
+
+-- book_known --
+INSERT INTO books (tenant_id, project_id, book_id, updated_at) VALUES (:tenant_id, :project_id, :book_id, :now)
+ON CONFLICT (tenant_id, project_id, book_id) DO NOTHING
+
+-- asset_available --
+-- The first source of an asset stays its source_url: a later artifact has its own provenance.
+INSERT INTO media_assets (tenant_id, project_id, book_id, media_type, status, storage_path, source_url, artifact_id,
+                          job_id, updated_at)
+VALUES (:tenant_id, :project_id, :book_id, :media_type, 'available', :storage_path, :source_url, :artifact_id,
+        :job_id, :now)
+ON CONFLICT (tenant_id, project_id, book_id, media_type) DO UPDATE
+   SET status = 'available', storage_path = excluded.storage_path, artifact_id = excluded.artifact_id,
+       job_id = excluded.job_id, updated_at = excluded.updated_at,
+       source_url = COALESCE(media_assets.source_url, excluded.source_url)
+
+-- asset_mark (status, now, tenant_id, project_id, artifact_id) --
+UPDATE media_assets SET status = :status, updated_at = :now
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND artifact_id = :artifact_id
+RETURNING book_id
+
+-- book_assets --
+SELECT count(*) FROM media_assets
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND book_id = :book_id AND status = 'available'
+
+-- book_state --
+UPDATE books SET state = :state, updated_at = :now
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND book_id = :book_id

@@ -1,0 +1,393 @@
+"""Verbs of the torrent job. While the client works there is no lease: each write names the row_version that it read.
+
+A verb that lost the race changes nothing and says so; the next poll sees what the other one wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from longshore.domain.keys import op_key
+from longshore.domain.model import SECOND, Job, JobRequest, Lease, Micros, NewArtifact, Scope, Status
+from longshore.domain.outcomes import Completed
+from longshore.domain.redaction import safe_text
+from longshore.domain.states import TORRENT, TORRENT_STAGES, check_move
+from longshore.domain.torrent_sync import Watch, progress_of
+from longshore.domain.torrents import DOWNLOADING, NOBODY, Clock, Identity, TorrentRequest
+from longshore.errors import Conflict, LeaseLost, LongshoreError, NotFound
+from longshore.ledger.books import recompute_book
+from longshore.ledger.effects import confirm
+from longshore.ledger.planning import add_counts, plan
+from longshore.ledger.records import Settled
+from longshore.ledger.rows import by_tenant, check_scope, encoded, job_of
+from longshore.ledger.settling import settle
+from longshore.ledger.tx import Row, Tx
+
+FINALIZE: Final = "FINALIZE"
+_CLOCKS: Final = ("missing", "broken", "stalled", "metadata")
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """A torrent job as the loop and the lists see it."""
+
+    scope: Scope
+    job_id: str
+    status: Status
+    stage: str
+    row_version: int
+    user_id: str
+    book_id: str
+    media_type: str
+    source: str
+    external_job_id: str | None
+    identity: Identity
+    watch: Watch
+    held: bool
+    cancel_requested_at: Micros | None
+    created_at: Micros
+    updated_at: Micros
+    completed_at: Micros | None
+    first_not_found_at: Micros | None
+    failure_reason: str | None
+    message: str | None
+    progress: int | None
+    lease_until: Micros | None
+    released_at: Micros | None
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What one poll of one job wants to write."""
+
+    job: Tracked
+    watch: Watch
+    stage: str
+    external_job_id: str | None = None
+    identity: Identity = NOBODY
+    metainfo: bytes | None = None
+    reason: str | None = None  # set: the job fails
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What a start came to."""
+
+    job_id: str
+    created: bool
+    status: Status
+    stage: str
+
+
+def start_torrent(tx: Tx, request: TorrentRequest) -> Started:
+    """Make the one active job of a user, book and medium; the same request again is the same job."""
+    scope = check_scope(request.scope)
+    tx.enter(scope.tenant_id)
+    place = {"user_id": request.user_id, "book_id": request.book_id, "media_type": request.media_type}
+    row = tx.one("torrent_active", tenant_id=scope.tenant_id, **place)
+    if row is not None:
+        active = _tracked(row)
+        if active.scope == scope and (active.source == request.source or active.identity.overlaps(request.identity)):
+            return Started(active.job_id, False, active.status, active.stage)
+        raise Conflict(
+            f"job {active.job_id} already downloads this {request.media_type} of book {request.book_id} from another source",
+            job_id=active.job_id,
+            hint=f"`longshore torrent cancel {active.job_id}` first, or wait for it",
+        )
+    wanted = JobRequest(
+        TORRENT,
+        None,
+        request_id=request.request_id,
+        user_id=request.user_id,
+        book_id=request.book_id,
+        media_type=request.media_type,
+        source=request.source,
+    )
+    planned = plan(tx, scope, [wanted])[0]
+    tx.run(
+        "torrent_identity",
+        **_named(scope, planned.job_id),
+        infohash_v1=request.identity.v1,
+        infohash_v2=request.identity.v2,
+        metainfo=request.metainfo,
+    )
+    tx.run("book_known", tenant_id=scope.tenant_id, project_id=scope.project_id, book_id=request.book_id, now=tx.now)
+    return Started(planned.job_id, True, planned.status, planned.stage)
+
+
+def due_torrents(tx: Tx, limit: int) -> list[Tracked]:
+    """Give the next jobs of the rotation, the longest unpolled first."""
+    return [_tracked(row) for row in tx.all("torrents_due", now=tx.now, limit=limit)]
+
+
+def active_torrents(tx: Tx) -> int:
+    """Count the jobs that share the rotation."""
+    row = tx.one("torrents_active")
+    return int(row[0]) if row else 0
+
+
+def hold_torrents(tx: Tx) -> int:
+    """Stop all clocks until the client answers again."""
+    return tx.run("torrents_hold", now=tx.now)
+
+
+def note_torrents(tx: Tx, notes: Sequence[Noted], polled: Sequence[Tracked] = ()) -> list[bool]:
+    """Write what a cycle found, each job for itself; False where somebody else was faster.
+
+    `polled` goes to the end of the rotation, whatever became of it.
+    """
+    for tenant, group in by_tenant(polled, lambda job: job.scope):
+        tx.enter(tenant)
+        tx.many("torrent_polled", [(tx.now, *job.scope, job.job_id) for _, job in group])
+    return [_note(tx, note) for note in notes]
+
+
+def _note(tx: Tx, note: Noted) -> bool:
+    job, watch = note.job, note.watch
+    tx.enter(job.scope.tenant_id)
+    name = _named(job.scope, job.job_id)
+    _end_expired(tx, job)
+    missing = watch.missing.since if watch.missing is not None else None
+    if note.reason is not None:
+        message = safe_text(note.message or "", 2_000)
+        check_move(TORRENT, job.job_id, job.stage, "failed")
+        won = tx.run(
+            "torrent_fail",
+            **name,
+            row_version=job.row_version,
+            now=tx.now,
+            reason=note.reason,
+            message=message,
+            first_not_found_at=missing,
+        )
+        if won:
+            tx.run("torrent_retire", **name, watch=_watch_text(watch))
+            _moved(tx, job, "failed", {"reason": note.reason, "message": message})
+        return bool(won)
+    if note.stage != job.stage:
+        check_move(TORRENT, job.job_id, job.stage, note.stage)
+    won = tx.run(
+        "torrent_note",
+        **name,
+        row_version=job.row_version,
+        now=tx.now,
+        status=TORRENT_STAGES[note.stage].value,
+        stage=note.stage,
+        progress=progress_of(watch),
+        bytes_done=watch.done_bytes,
+        bytes_total=watch.size_bytes or None,
+        external_job_id=note.external_job_id,
+        first_not_found_at=missing,
+    )
+    if not won:
+        return False
+    known = {"infohash_v1": note.identity.v1, "infohash_v2": note.identity.v2, "metainfo": note.metainfo}
+    tx.run("torrent_note_beside", **name, watch=_watch_text(watch), now=tx.now, **known)
+    if note.stage != job.stage:
+        _moved(tx, job, note.stage, {"state": watch.state})
+    return True
+
+
+def lease_import(tx: Tx, job: Tracked, owner: str, ttl_s: float) -> Lease | None:
+    """Take the right to import a finished torrent; None if somebody else was faster or it is to be canceled."""
+    tx.enter(job.scope.tenant_id)
+    name = _named(job.scope, job.job_id)
+    _end_expired(tx, job)
+    until = tx.now + int(ttl_s * SECOND)
+    row = tx.one("torrent_lease", **name, row_version=job.row_version, now=tx.now, owner=owner, until=until)
+    if row is None:
+        return None
+    tx.many("claim_insert", [(*job.scope, job.job_id, row[0], owner, "", tx.now)])
+    if job.stage != DOWNLOADING:
+        _moved(tx, job, DOWNLOADING, {"state": job.watch.state, "why": "finished between two polls"})
+    return Lease(job.scope, job.job_id, row[0], owner, until, _job(tx, job.scope, job.job_id))
+
+
+def _end_expired(tx: Tx, job: Tracked) -> None:
+    """An import whose process died: its lease ends here, by the clock of the ledger."""
+    if job.lease_until is None:
+        return
+    name = _named(job.scope, job.job_id)
+    row = tx.one("torrent_lease_expired", **name, row_version=job.row_version, now=tx.now)
+    if row is not None:
+        _claim_over(tx, job.scope, job.job_id, row[0], "expired", None)
+
+
+def release_import(tx: Tx, lease: Lease, watch: Watch, reason: str) -> bool:
+    """Give the right back without a result: the job goes on downloading and the next cycle tries again."""
+    tx.enter(lease.scope.tenant_id)
+    name = _named(lease.scope, lease.job_id)
+    if not tx.run("torrent_lease_back", **name, epoch=lease.epoch, owner=lease.owner, now=tx.now):
+        return False
+    tx.run("torrent_watch", **name, watch=_watch_text(watch))
+    _claim_over(tx, lease.scope, lease.job_id, lease.epoch, "released", reason)
+    return True
+
+
+def complete_torrent(
+    tx: Tx, lease: Lease, artifacts: Sequence[NewArtifact], *, main: int, storage_path: str, watch: Watch
+) -> Settled:
+    """In one transaction: artifacts registered, asset available, book recomputed, job completed."""
+    tx.enter(lease.scope.tenant_id)
+    request = lease.job.request
+    if _job(tx, lease.scope, lease.job_id).cancel_requested_at is not None:
+        raise LeaseLost(f"job {lease.job_id} is to be canceled")
+    for sha256, size_bytes in sorted({(new.blob.sha256, new.blob.size_bytes) for new in artifacts}):
+        confirm(tx, lease, op_key(FINALIZE, lease.job_id, sha256=sha256), {"sha256": sha256, "size": size_bytes})
+    settled = settle(tx, [(lease, Completed(tuple(artifacts)))])[0]
+    if isinstance(settled, LongshoreError):
+        raise settled
+    tx.enter(lease.scope.tenant_id)
+    where = {"tenant_id": lease.scope.tenant_id, "project_id": lease.scope.project_id, "book_id": request.book_id}
+    tx.run("book_known", **where, now=tx.now)
+    tx.run(
+        "asset_available",
+        **where,
+        media_type=request.media_type,
+        storage_path=storage_path,
+        source_url=request.source,
+        artifact_id=settled.artifact_ids[main],
+        job_id=lease.job_id,
+        now=tx.now,
+    )
+    recompute_book(tx, lease.scope, str(request.book_id))
+    tx.run("torrent_retire", **_named(lease.scope, lease.job_id), watch=_watch_text(watch))
+    return settled
+
+
+def want_cancel(tx: Tx, scope: Scope, job_id: str, *, with_files: bool = False) -> Tracked:
+    """Write down that a job is to be canceled; it is canceled when the client has confirmed."""
+    tx.enter(scope.tenant_id)
+    job = torrent(tx, scope, job_id)
+    if not tx.run("torrent_cancel_wanted", **_named(scope, job_id), now=tx.now):
+        return job
+    if with_files and not job.watch.cancel_files:
+        tx.run("torrent_watch", **_named(scope, job_id), watch=_watch_text(replace(job.watch, cancel_files=True)))
+    _event(tx, scope, job_id, "cancel_requested", {"with_files": with_files})
+    return torrent(tx, scope, job_id)
+
+
+def cancel_confirmed(tx: Tx, job: Tracked) -> bool:
+    """The client's side is done: cancel the job, unless its completion was faster."""
+    tx.enter(job.scope.tenant_id)
+    name = _named(job.scope, job.job_id)
+    current = torrent(tx, job.scope, job.job_id)
+    row = tx.one("torrent_cancel", **name, now=tx.now)
+    tx.run("torrent_released", **name, now=tx.now)
+    if row is None:
+        return current.status is Status.CANCELED
+    _claim_over(tx, job.scope, job.job_id, row[0], "canceled", "canceled")
+    _moved(tx, current, "canceled", {})
+    return True
+
+
+def retire_torrent(tx: Tx, job: Tracked) -> None:
+    """Stop polling a job that ended elsewhere."""
+    tx.enter(job.scope.tenant_id)
+    tx.run("torrent_retire", **_named(job.scope, job.job_id), watch=_watch_text(job.watch))
+
+
+def sharing(tx: Tx, identity: Identity, job_ids: Sequence[str]) -> dict[str, tuple[Status, bool]]:
+    """Give every job that uses a torrent or that its tags name: its status, and whether it is to be canceled."""
+    rows = tx.all(
+        "torrents_sharing", infohash_v1=identity.v1, infohash_v2=identity.v2, job_ids=encoded(sorted(job_ids))
+    )
+    return {row[0]: (Status(row[1]), row[2] is not None) for row in rows}
+
+
+def torrent(tx: Tx, scope: Scope, job_id: str) -> Tracked:
+    """Show one torrent job."""
+    tx.enter(scope.tenant_id)
+    row = tx.one("torrent_show", **_named(scope, job_id))
+    if row is None:
+        raise NotFound(f"there is no torrent job {job_id} here")
+    return _tracked(row)
+
+
+def torrents(
+    tx: Tx, scope: Scope, *, status: Status | None = None, after: str = "", limit: int = 1000
+) -> list[Tracked]:
+    """List torrent jobs in the order in which they were started."""
+    tx.enter(scope.tenant_id)
+    where = {"tenant_id": scope.tenant_id, "project_id": scope.project_id}
+    rows = tx.all("torrents_list", **where, status=status.value if status else "", after=after, limit=limit)
+    return [_tracked(row) for row in rows]
+
+
+def metainfo(tx: Tx, scope: Scope, job_id: str) -> bytes | None:
+    """Give the .torrent file of a job, if it came as one."""
+    tx.enter(scope.tenant_id)
+    row = tx.one("torrent_metainfo", **_named(scope, job_id))
+    return bytes(row[0]) if row and row[0] is not None else None
+
+
+def _job(tx: Tx, scope: Scope, job_id: str) -> Job:
+    row = tx.one("torrent_job", **_named(scope, job_id))
+    if row is None:
+        raise NotFound(f"there is no torrent job {job_id} here")
+    return job_of(row)
+
+
+def _named(scope: Scope, job_id: str) -> dict[str, Any]:
+    return {"tenant_id": scope.tenant_id, "project_id": scope.project_id, "job_id": job_id}
+
+
+def _moved(tx: Tx, job: Tracked, stage: str, facts: dict[str, Any]) -> None:
+    """Write a move into history and the counters."""
+    _event(tx, job.scope, job.job_id, stage, {"from": job.stage, **facts})
+    before, after = job.status, TORRENT_STAGES[stage]
+    if before is not after:
+        add_counts(tx, Counter({(*job.scope, before.value): -1, (*job.scope, after.value): 1}))
+
+
+def _event(tx: Tx, scope: Scope, job_id: str, kind: str, facts: dict[str, Any]) -> None:
+    tx.many("event_insert", [(*scope, job_id, kind, tx.now, encoded(facts))])
+
+
+def _claim_over(tx: Tx, scope: Scope, job_id: str, epoch: int, outcome: str, reason: str | None) -> None:
+    tx.many("claim_end", [(tx.now, outcome, reason, *scope, job_id, epoch)])
+
+
+def _watch_text(watch: Watch) -> str:
+    return encoded({name: value for name, value in asdict(watch).items() if value not in (None, "", 0, False)})
+
+
+def _watch(text: str) -> Watch:
+    known = json.loads(text)
+    for name in _CLOCKS:
+        if name in known:
+            known[name] = Clock(**known[name])
+    return Watch(**known)
+
+
+def _tracked(row: Row) -> Tracked:
+    return Tracked(
+        scope=Scope(row[0], row[1]),
+        job_id=row[2],
+        status=Status(row[3]),
+        stage=row[4],
+        row_version=row[5],
+        user_id=row[6],
+        book_id=row[7],
+        media_type=row[8],
+        source=row[9],
+        external_job_id=row[10],
+        identity=Identity(row[11], row[12]),
+        watch=_watch(row[13]),
+        held=row[14] is not None,
+        cancel_requested_at=row[15],
+        created_at=row[16],
+        updated_at=row[17],
+        completed_at=row[18],
+        first_not_found_at=row[19],
+        failure_reason=row[20],
+        message=row[21],
+        progress=row[22],
+        lease_until=row[23],
+        released_at=row[24],
+    )

@@ -1,0 +1,44 @@
+"""Letting go of a torrent: only what we added is removed, only when nobody else uses it, files only if asked."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from longshore import failpoints
+from longshore.domain.states import Status
+from longshore.domain.torrents import JOB_TAG, Seen, job_tag
+from longshore.ledger.torrents import Tracked, cancel_confirmed, sharing
+from longshore.torrents.client import Client
+
+if TYPE_CHECKING:
+    from longshore.ledger import Ledger
+
+failpoints.declare("torrent.cancel.before", "torrent.cancel.after")
+_USING = frozenset({Status.PENDING, Status.PROCESSING, Status.COMPLETED})
+
+
+async def let_go(ledger: Ledger, client: Client, job: Tracked, seen: Seen | None) -> bool:
+    """Do the client's side of a cancel, then the ledger's; True if the job is canceled now."""
+    failpoints.hit("torrent.cancel.before")
+    if seen is not None:
+        await _withdraw(ledger, client, job, seen)
+    failpoints.hit("torrent.cancel.after")
+    return await ledger.soon(cancel_confirmed, job)
+
+
+async def _withdraw(ledger: Ledger, client: Client, job: Tracked, seen: Seen) -> None:
+    tag = job_tag(job.job_id)
+    if seen.ours and not await _used_by_others(ledger, job, seen):
+        await asyncio.to_thread(client.remove, seen.id, with_files=job.watch.cancel_files)
+    elif tag in seen.tags:
+        await asyncio.to_thread(client.untag, seen.id, [tag])
+
+
+async def _used_by_others(ledger: Ledger, job: Tracked, seen: Seen) -> bool:
+    """Tell whether another job needs the torrent: of any tenant here, or of another depot (an unknown job's tag)."""
+    tagged = {tag.removeprefix(JOB_TAG) for tag in seen.tags if tag.startswith(JOB_TAG)} - {job.job_id}
+    known = await ledger.read_soon(sharing, seen.identity, sorted(tagged))
+    if tagged - known.keys():
+        return True
+    return any(status in _USING and not leaving for job_id, (status, leaving) in known.items() if job_id != job.job_id)

@@ -1,0 +1,128 @@
+"""The torrent side of a depot: start, look, cancel, keep in step."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from longshore.domain.model import Scope
+from longshore.domain.states import ACTIVE
+from longshore.domain.torrents import Identity, QbittorrentSettings, TorrentRequest, torrent_request
+from longshore.errors import BadInput, Conflict, Reasoned
+from longshore.ledger.torrents import Started, Tracked, start_torrent, torrent, torrents, want_cancel
+from longshore.torrents.canceling import let_go
+from longshore.torrents.client import Client, ClientAway
+from longshore.torrents.identity import from_magnet, from_metainfo
+from longshore.torrents.sync import Sync
+
+if TYPE_CHECKING:
+    from longshore.ledger import Ledger
+    from longshore.store import Store
+    from longshore.torrents.enqueue import Fetch
+
+
+def request_of(
+    scope: Scope,
+    source: str,
+    *,
+    user_id: str,
+    book_id: str,
+    media_type: str,
+    metainfo: bytes | None = None,
+    max_bytes: int = 10 << 20,
+) -> TorrentRequest:
+    """Check a source as a person gives it: a magnet link, an http(s) URL, or a .torrent's bytes with its name."""
+    identity = Identity()
+    if metainfo is not None:
+        if len(metainfo) > max_bytes:
+            raise BadInput(f"the .torrent file has {len(metainfo)} bytes; {max_bytes} are allowed")
+        try:
+            identity = from_metainfo(metainfo)
+        except Reasoned as error:
+            raise BadInput(str(error)) from None
+    elif source.lower().startswith("magnet:"):
+        identity = from_magnet(source)
+    elif not source.lower().startswith(("http://", "https://")):
+        raise BadInput("a torrent comes from a magnet link, an http(s) URL or a .torrent file")
+    return torrent_request(
+        scope,
+        user_id=user_id,
+        book_id=book_id,
+        media_type=media_type,
+        source=source,
+        identity=identity,
+        metainfo=metainfo,
+    )
+
+
+class Desk:
+    """Everything that a person or an API does with torrents."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        store: Store,
+        settings: QbittorrentSettings,
+        fetch: Fetch,
+        *,
+        owner: str,
+        client: Client | None = None,
+        lease_ttl_s: float = 120.0,
+        lease_renew_s: float = 40.0,
+    ) -> None:
+        self.ledger, self.settings = ledger, settings
+        self.client = client or Client(settings)
+        self.sync = Sync(
+            ledger,
+            store,
+            self.client,
+            fetch,
+            settings,
+            owner=owner,
+            lease_ttl_s=lease_ttl_s,
+            lease_renew_s=lease_renew_s,
+        )
+
+    async def start(self, request: TorrentRequest) -> Started:
+        """Make the job; the loop hands its torrent over. Asking for the same again gives the same job."""
+        try:
+            return await self.ledger.soon(start_torrent, request)
+        except Conflict as conflict:
+            if conflict.job_id is not None:
+                raise
+            # Another process inserted between our look and our insert: look again.
+            return await self.ledger.soon(start_torrent, request)
+
+    async def hand_over(self, scope: Scope, job_id: str) -> Tracked:
+        """Bring one job's torrent to the client now instead of with the next cycle; a client that is away is no error."""
+        job = await self.ledger.read_soon(torrent, scope, job_id)
+        if job.status in ACTIVE and job.watch.added_at is None:
+            await self.sync.now(job)
+        return await self.ledger.read_soon(torrent, scope, job_id)
+
+    async def show(self, scope: Scope, job_id: str) -> Tracked:
+        """Show one job."""
+        return await self.ledger.read_soon(torrent, scope, job_id)
+
+    async def list(self, scope: Scope, *, after: str = "", limit: int = 1000) -> list[Tracked]:
+        """List the jobs of a project in the order in which they were started."""
+        return await self.ledger.read_soon(torrents, scope, after=after, limit=limit)
+
+    async def cancel(self, scope: Scope, job_id: str, *, with_files: bool = False) -> Tracked:
+        """Ask for the cancel and do it if the client answers; otherwise the loop does it when it does."""
+        job = await self.ledger.soon(want_cancel, scope, job_id, with_files=with_files)
+        if job.status in ACTIVE:
+            try:
+                found = await asyncio.to_thread(self.client.by_ids, job.identity.ids)
+                if not found and job.watch.added_at is not None:
+                    found = [
+                        seen for seen in await asyncio.to_thread(self.client.everything) if _is(job, seen.identity)
+                    ]
+                await let_go(self.ledger, self.client, job, found[0] if found else None)
+            except ClientAway:
+                pass
+        return await self.ledger.read_soon(torrent, scope, job_id)
+
+
+def _is(job: Tracked, identity: Identity) -> bool:
+    return job.identity.overlaps(identity)

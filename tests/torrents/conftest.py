@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.qbt import Swarm, swarm
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swarm]:
+    """One client, tracker and seeder for a whole module; every test uses torrents of its own."""
+    with swarm(tmp_path_factory.mktemp("swarm")) as running:
+        yield running
