@@ -1,0 +1,55 @@
+"""From the ledger to rows of the manifest, a page at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from longshore.domain.model import Scope
+from longshore.exports.rows import ManifestRow
+from longshore.ledger import Ledger
+from longshore.ledger.manifest import Entry, entries
+
+_PAGE = 1_000
+_HIDDEN = frozenset({"artifacts", "epoch", "stage", "message", "reason"})  # columns of their own, or nobody's business
+
+
+def manifest_rows(
+    ledger: Ledger,
+    scope: Scope,
+    *,
+    status: str | None = None,
+    job_type: str | None = None,
+    since: int = 0,
+    held: bool = False,
+) -> Iterator[ManifestRow]:
+    """Give every job of a scope in order of planning; `held` gives only those whose bytes are there."""
+    after = ""
+    while page := ledger.read(entries, scope, after=after, many=_PAGE, status=status, job_type=job_type, since=since):
+        after = page[-1].job_id
+        for entry in page:
+            if not held or (entry.sha256 is not None and entry.availability == "available"):
+                yield row_of(entry)
+
+
+def row_of(entry: Entry) -> ManifestRow:
+    """Leave out what the manifest does not show."""
+    return ManifestRow(
+        job_id=entry.job_id,
+        job_type=entry.job_type,
+        status=entry.status,
+        stage=entry.stage,
+        url=entry.url,
+        work_id=entry.work_id,
+        source_ref=entry.source_ref,
+        artifact_id=entry.artifact_id,
+        sha256=entry.sha256,
+        size_bytes=entry.size_bytes,
+        content_type=entry.content_type,
+        name=entry.asked_name or entry.name,
+        reason=entry.reason,
+        message=entry.message,
+        attempts=entry.attempts,
+        created_at=entry.created_at,
+        completed_at=entry.completed_at,
+        facts={key: value for key, value in entry.facts.items() if key not in _HIDDEN},
+    )

@@ -1,0 +1,96 @@
+"""Reading everything in order, and forgetting what is over."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from longshore import failpoints
+from longshore.domain.model import Micros, Scope
+from longshore.ledger.planning import add_counts
+from longshore.ledger.rows import check_scope, encoded
+from longshore.ledger.tx import Row, Tx
+
+failpoints.declare("purge.delete")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A job with its first result and the facts of its end."""
+
+    job_id: str
+    job_type: str
+    status: str
+    stage: str
+    url: str | None
+    work_id: str | None
+    source_ref: str | None
+    artifact_id: str | None
+    sha256: str | None
+    size_bytes: int | None
+    content_type: str | None
+    name: str | None
+    reason: str | None
+    message: str | None
+    attempts: int
+    created_at: Micros
+    completed_at: Micros | None
+    facts: dict[str, Any] = field(default_factory=dict)
+    availability: str | None = None
+    asked_name: str | None = None
+
+
+def entries(
+    tx: Tx,
+    scope: Scope,
+    *,
+    after: str = "",
+    many: int = 1_000,
+    status: str | None = None,
+    job_type: str | None = None,
+    since: Micros = 0,
+) -> list[Entry]:
+    """Give a page of the manifest; the next one begins after its last job."""
+    check_scope(scope)
+    tx.enter(scope.tenant_id)
+    rows = tx.all(
+        "manifest_page", after=after, many=many, status=status, job_type=job_type, since=since, **scope._asdict()
+    )
+    return [_entry(row) for row in rows]
+
+
+def _entry(row: Row) -> Entry:
+    asked = json.loads(row[19]).get("name") if row[19] else None
+    return Entry(*row[:17], facts=json.loads(row[17]) if row[17] else {}, availability=row[18], asked_name=asked)
+
+
+def purgeable(tx: Tx, scope: Scope, *, before: Micros, after: str = "", many: int = 1_000) -> list[str]:
+    """Name jobs that are over since before a time and that nothing points to."""
+    check_scope(scope)
+    tx.enter(scope.tenant_id)
+    rows = tx.all("purge_page", before=before, after=after, many=many, **scope._asdict())
+    return [row[0] for row in rows]
+
+
+def purge(tx: Tx, scope: Scope, job_ids: Sequence[str], *, before: Micros) -> int:
+    """Forget jobs that were archived; a tombstone keeps their key. Gives how many went."""
+    check_scope(scope)
+    tx.enter(scope.tenant_id)
+    rows = tx.all("purge_rows", job_ids=encoded(list(job_ids)), before=before, **scope._asdict())
+    names = [(*scope, row[0]) for row in rows]
+    tx.many("purge_bury", [(tx.now, *name) for name in names])
+    failpoints.hit("purge.delete")
+    tx.many("purge_links", names)
+    tx.many("purge_events", names)
+    tx.many("purge_jobs", names)
+    gone = Counter((scope.tenant_id, scope.project_id, str(row[1])) for row in rows)
+    add_counts(tx, Counter({name: -count for name, count in gone.items()}))
+    return len(rows)
+
+
+def scopes(tx: Tx) -> list[Scope]:
+    """Name every tenant and project there is."""
+    return [Scope(*row) for row in tx.all("scopes_known")]

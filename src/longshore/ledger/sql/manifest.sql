@@ -1,0 +1,67 @@
+-- manifest_page --
+-- Jobs with their first result and what the end of their last attempt said, in order of planning.
+SELECT j.job_id, j.job_type, j.status, j.stage, COALESCE(j.url, j.canonical_url), COALESCE(j.work_id, j.canonical_url),
+       COALESCE(j.source_ref, j.canonical_url), a.artifact_id, a.sha256, a.byte_size, a.content_type, a.name,
+       j.error_code, j.error_message_safe, j.attempts, j.created_at, j.completed_at, e.facts, a.availability, j.request
+  FROM jobs j
+  LEFT JOIN job_artifacts r ON r.tenant_id = j.tenant_id AND r.project_id = j.project_id AND r.job_id = j.job_id
+        AND r.role = 'result' AND r.ordinal = 0
+  LEFT JOIN artifacts a ON a.tenant_id = r.tenant_id AND a.project_id = r.project_id AND a.artifact_id = r.artifact_id
+  LEFT JOIN events e ON e.seq = (SELECT MAX(s.seq) FROM events s WHERE s.tenant_id = j.tenant_id
+        AND s.project_id = j.project_id AND s.job_id = j.job_id AND s.kind = j.status)
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id > :after
+   AND (CAST(:status AS TEXT) IS NULL OR j.status = :status)
+   AND (CAST(:job_type AS TEXT) IS NULL OR j.job_type = :job_type)
+   AND j.created_at >= :since
+ ORDER BY j.job_id LIMIT :many
+
+-- purge_page --
+-- Jobs that are over since before a time and that nothing points to: no artifact they made, no other job, no asset.
+SELECT j.job_id FROM jobs j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id > :after
+   AND (j.status = 'completed' OR j.status = 'failed' OR j.status = 'skipped' OR j.status = 'canceled')
+   AND j.updated_at < :before
+   AND NOT EXISTS (SELECT 1 FROM artifacts a WHERE a.tenant_id = j.tenant_id AND a.project_id = j.project_id
+     AND a.created_by_job_id = j.job_id)
+   AND NOT EXISTS (SELECT 1 FROM jobs k WHERE k.tenant_id = j.tenant_id AND k.project_id = j.project_id
+     AND k.retry_of = j.job_id)
+   AND NOT EXISTS (SELECT 1 FROM jobs k WHERE k.tenant_id = j.tenant_id AND k.project_id = j.project_id
+     AND k.reuse_of_job_id = j.job_id)
+   AND NOT EXISTS (SELECT 1 FROM media_assets m WHERE m.tenant_id = j.tenant_id AND m.project_id = j.project_id
+     AND m.job_id = j.job_id)
+ ORDER BY j.job_id LIMIT :many
+
+-- purge_rows --
+-- What of the wanted jobs is still to be forgotten: over, since before the time, as the page found them.
+SELECT j.job_id, j.status FROM jobs j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id
+   AND j.job_id IN (SELECT value FROM {each job_ids})
+   AND (j.status = 'completed' OR j.status = 'failed' OR j.status = 'skipped' OR j.status = 'canceled')
+   AND j.updated_at < :before
+
+-- purge_bury (now, tenant_id, project_id, job_id) --
+-- The key goes on to answer: what the job came to, and which artifact holds it.
+INSERT INTO tombstones (tenant_id, project_id, job_type, idempotency_key, job_id, status, stage, artifact_id, purged_at)
+SELECT j.tenant_id, j.project_id, j.job_type, j.idempotency_key, j.job_id, j.status, j.stage,
+       (SELECT r.artifact_id FROM job_artifacts r WHERE r.tenant_id = j.tenant_id AND r.project_id = j.project_id
+          AND r.job_id = j.job_id AND r.role = 'result' AND r.ordinal = 0), :now
+  FROM jobs j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = :job_id
+   AND j.idempotency_key IS NOT NULL AND j.superseded = 0
+ON CONFLICT (tenant_id, project_id, job_type, idempotency_key) DO UPDATE
+   SET job_id = excluded.job_id, status = excluded.status, stage = excluded.stage, artifact_id = excluded.artifact_id,
+       purged_at = excluded.purged_at
+
+-- purge_links (tenant_id, project_id, job_id) --
+DELETE FROM job_artifacts WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id
+
+-- purge_events (tenant_id, project_id, job_id) --
+DELETE FROM events WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id
+
+-- purge_jobs (tenant_id, project_id, job_id) --
+-- Grants and effects go with their job; whatever still points to it makes this fail, which is right.
+DELETE FROM jobs WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id
+
+-- scopes_known --
+-- Every tenant and project that has or had a job.
+SELECT DISTINCT tenant_id, project_id FROM counters ORDER BY tenant_id, project_id
