@@ -64,7 +64,8 @@ def entries(
 
 def _entry(row: Row) -> Entry:
     asked = json.loads(row[19]).get("name") if row[19] else None
-    return Entry(*row[:17], facts=json.loads(row[17]) if row[17] else {}, availability=row[18], asked_name=asked)
+    columns: list[Any] = [*row[:17], json.loads(row[17]) if row[17] else {}, row[18], asked]
+    return Entry(*columns)
 
 
 def purgeable(tx: Tx, scope: Scope, *, before: Micros, after: str = "", many: int = 1_000) -> list[str]:

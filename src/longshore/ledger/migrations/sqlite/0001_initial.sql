@@ -287,7 +287,9 @@ CREATE TABLE artifacts (
 ) STRICT, WITHOUT ROWID;
 -- Artifacts of a hash: dedupe, verify, gc.
 CREATE INDEX artifacts_sha256 ON artifacts (tenant_id, project_id, sha256);
--- Artifacts of a job are found through job_artifacts; this one only serves the foreign key when a job is purged.
+-- Who points to a job: its foreign key, when jobs are purged. Job ids are time-ordered, so it appends.
+CREATE INDEX artifacts_job ON artifacts (tenant_id, project_id, created_by_job_id);
+-- What is lost, for verify and the overview.
 CREATE INDEX artifacts_missing ON artifacts (tenant_id, project_id) WHERE availability = 'missing';
 CREATE TRIGGER artifacts_immutable BEFORE UPDATE OF tenant_id, project_id, artifact_id, artifact_type, storage_backend,
   storage_pointer, content_type, byte_size, sha256, schema_version, name, metadata, created_at, created_by_job_id, previous_id
