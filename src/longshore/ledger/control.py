@@ -88,8 +88,6 @@ def reconcile_jobs(tx: Tx) -> Healed:
 
 
 def _recount(tx: Tx) -> int:
-    truth = Counter({row[:3]: int(row[3]) for row in tx.all("count_truth")})
-    kept = Counter({row[:3]: int(row[3]) for row in tx.all("count_kept")})
-    wrong = {name: truth[name] - kept[name] for name in truth.keys() | kept.keys() if truth[name] != kept[name]}
-    add_counts(tx, Counter(wrong))
+    wrong = Counter({(row[0], row[1], row[2]): int(row[3]) for row in tx.all("count_wrong")})
+    add_counts(tx, wrong)
     return len(wrong)

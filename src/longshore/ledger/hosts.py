@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from longshore.domain.keys import check_text
@@ -67,11 +67,9 @@ def host_facts(tx: Tx, hosts: Iterable[str]) -> dict[str, HostFacts]:
     names = sorted(hosts)
     if not names:
         return {}
-    listed = encoded(names)
-    uses: dict[str, list[HostUse]] = {}
-    for host, owner, leases, slots, expiry in tx.all("host_uses", hosts=listed, now=tx.now):
-        uses.setdefault(host, []).append(HostUse(owner, leases, slots or 1, expiry))
-    known = {row[0]: row for row in tx.all("host_facts", hosts=listed)}
+    # First the facts: on PostgreSQL that holds the hosts, so that nobody adds a use after they were counted.
+    known = {row[0]: row for row in tx.all("host_facts", hosts=encoded(names))}
+    uses = _uses(tx, names)
     facts = {}
     for name in names:
         row = known.get(name, (name, None, None, 0, None, 0, None, None))
@@ -79,6 +77,14 @@ def host_facts(tx: Tx, hosts: Iterable[str]) -> dict[str, HostFacts]:
             name, row[1], row[2], bool(row[3]), row[4], row[5], row[6], row[7], tuple(uses.get(name, ()))
         )
     return facts
+
+
+def _uses(tx: Tx, hosts: Sequence[str]) -> dict[str, list[HostUse]]:
+    """Count what is in flight at hosts, by owner."""
+    uses: dict[str, list[HostUse]] = {}
+    for host, owner, leases, slots, expiry in tx.all("host_uses", hosts=encoded(list(hosts)), now=tx.now):
+        uses.setdefault(host, []).append(HostUse(owner, leases, slots or 1, expiry))
+    return uses
 
 
 def hop(tx: Tx, lease: Lease, host: str, *, defaults: HostDefaults) -> bool:
@@ -140,7 +146,7 @@ def _is_limit(value: Any, kinds: tuple[type, ...]) -> bool:
 def hosts(tx: Tx, after: str = "", limit: int = 1_000) -> list[Host]:
     """List hosts by name, with what is in flight."""
     rows = tx.all("hosts_page", after=after, many=limit)
-    facts = host_facts(tx, [row[0] for row in rows])
+    uses = _uses(tx, [row[0] for row in rows])
     return [
         Host(
             host=row[0],
@@ -151,7 +157,7 @@ def hosts(tx: Tx, after: str = "", limit: int = 1_000) -> list[Host]:
             failures=row[5],
             failed_at=row[6],
             reason=row[7],
-            in_flight=sum(use.in_flight for use in facts[row[0]].uses),
+            in_flight=sum(use.in_flight for use in uses.get(row[0], ())),
         )
         for row in rows
     ]

@@ -139,9 +139,10 @@ def _serve(tx: Tx, work: Claiming, tenant: str, share: int) -> bool:
         work.allowed.take(host, count)
         share -= count
         served.append((tx.now, rows[-1][8] if rows else top, 1 if len(rows) == many else 0, lane))
+    tx.enter(tenant)
+    _grant(tx, work)  # before the next look at these lanes, which must find the rows behind them
     tx.many("lane_served", served)
     tx.many("lane_park", parked)
-    _grant(tx, work)  # before the next look at these lanes, which must find the rows behind them
     return bool(served or parked)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Final, Literal
 
 from longshore.domain.keys import check_text
@@ -192,7 +193,7 @@ def open_lanes(tx: Tx, scope: Scope, requests: Iterable[JobRequest]) -> dict[tup
         top = tops.get(name)
         if top is None or request.priority > top:
             tops[name] = request.priority
-    tx.many("host_known", [(host, tx.now) for host in {host for host, _ in tops} if host])
+    tx.many("host_known", [(host, tx.now) for host in sorted({host for host, _ in tops}) if host])
     rows = [
         (*scope, host, job_type, 0 if job_type == TORRENT else 1, top) for (host, job_type), top in sorted(tops.items())
     ]
@@ -231,4 +232,7 @@ def _link_inputs(tx: Tx, scope: Scope, jobs: Sequence[tuple[str, tuple[str, ...]
 
 def add_counts(tx: Tx, changes: Counter[tuple[str, str, str]]) -> None:
     """Keep the counters: one row per scope and status that changed."""
-    tx.many("count_add", [(*name, n) for name, n in sorted(changes.items()) if n])
+    rows = [(*name, n) for name, n in sorted(changes.items()) if n]
+    for tenant, group in groupby(rows, key=lambda row: row[0]):
+        tx.enter(tenant)
+        tx.many("count_add", list(group))

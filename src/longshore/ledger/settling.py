@@ -94,8 +94,8 @@ class Batch:
         tx.many("event_insert", self.events)
         add_counts(tx, self.changes)
         all_rows = (*self.completed, *self.reused, *self.failed, *self.waiting, *self.canceled)
-        free_slots(tx, [row.slot_host for _, _, row, _ in all_rows])
         tx.many("host_fault", [(host, n, reason, tx.now) for host, (n, reason) in sorted(self.faults.items())])
+        free_slots(tx, [row.slot_host for _, _, row, _ in all_rows])
 
     def _end(
         self, item: tuple[int, Lease, Fenced, Outcome], status: Status, stage: str, facts: str, *, kind: str = ""

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from longshore.domain.model import Micros, Status
+from longshore.domain.model import Micros, Scope, Status
 from longshore.domain.states import CANCELED, TORRENT
 from longshore.ledger.planning import add_counts
 from longshore.ledger.records import Swept
-from longshore.ledger.rows import encoded
+from longshore.ledger.rows import by_tenant, encoded
 from longshore.ledger.tx import Row, Tx
 
 SWEEP: Final = 1_000
@@ -33,12 +33,9 @@ def give_back(tx: Tx, rows: Sequence[Row], outcome: str) -> None:
     """End leases that ended without a word: canceled where that was asked for, ready again otherwise."""
     if not rows:
         return
-    wanted = [row for row in rows if row[11] is not None]
-    others = [row for row in rows if row[11] is None]
-    tx.many("give_back", [(tx.now, row[0], row[7]) for row in others])
-    tx.many("end_canceled", [(tx.now, row[0], row[7]) for row in wanted])
-    tx.many("claim_end", [(tx.now, outcome, None, row[1], row[2], row[3], row[7]) for row in rows])
-    tx.many("event_insert", [_event(row, outcome, tx.now) for row in rows])
+    for tenant, group in by_tenant(rows, lambda row: Scope(row[1], row[2])):
+        tx.enter(tenant)
+        _end_leases(tx, [row for _, row in group], outcome)
     changes: Counter[tuple[str, str, str]] = Counter()
     for row in rows:
         stays = row[4] == TORRENT and row[11] is None
@@ -46,8 +43,15 @@ def give_back(tx: Tx, rows: Sequence[Row], outcome: str) -> None:
             changes[row[1], row[2], Status.PROCESSING.value] -= 1
             changes[row[1], row[2], (CANCELED if row[11] is not None else Status.PENDING.value)] += 1
     add_counts(tx, changes)
-    mark_lanes(tx, ((row[9], row[10]) for row in others if row[4] != TORRENT))
+    mark_lanes(tx, ((row[9], row[10]) for row in rows if row[11] is None and row[4] != TORRENT))
     free_slots(tx, (row[8] for row in rows))
+
+
+def _end_leases(tx: Tx, rows: Sequence[Row], outcome: str) -> None:
+    tx.many("give_back", [(tx.now, row[0], row[7]) for row in rows if row[11] is None])
+    tx.many("end_canceled", [(tx.now, row[0], row[7]) for row in rows if row[11] is not None])
+    tx.many("claim_end", [(tx.now, outcome, None, row[1], row[2], row[3], row[7]) for row in rows])
+    tx.many("event_insert", [_event(row, outcome, tx.now) for row in rows])
 
 
 def _event(row: Row, outcome: str, now: Micros) -> Row:

@@ -45,12 +45,13 @@ SELECT j.seq, j.lane_id, j.priority
 -- job_ready (seq) --
 UPDATE jobs SET ready = 1 WHERE seq = :seq AND status = 'pending' AND lease_owner IS NULL AND next_attempt_at IS NULL
 
--- count_truth --
-SELECT tenant_id, project_id, status, count(*) FROM jobs GROUP BY tenant_id, project_id, status
-UNION ALL SELECT tenant_id, project_id, 'artifacts', count(*) FROM artifacts GROUP BY tenant_id, project_id
-UNION ALL SELECT tenant_id, project_id, 'artifact_bytes', sum(byte_size) FROM artifacts GROUP BY tenant_id, project_id
-UNION ALL SELECT tenant_id, project_id, 'blobs', count(*) FROM blobs GROUP BY tenant_id, project_id
-UNION ALL SELECT tenant_id, project_id, 'blob_bytes', sum(byte_size) FROM blobs GROUP BY tenant_id, project_id
-
--- count_kept --
-SELECT tenant_id, project_id, status, sum(n) FROM counters GROUP BY tenant_id, project_id, status
+-- count_wrong --
+-- By how much the counters are off: the truth and what was kept, in one look.
+SELECT tenant_id, project_id, status, sum(n) FROM (
+  SELECT tenant_id, project_id, status, count(*) AS n FROM jobs GROUP BY tenant_id, project_id, status
+  UNION ALL SELECT tenant_id, project_id, 'artifacts', count(*) FROM artifacts GROUP BY tenant_id, project_id
+  UNION ALL SELECT tenant_id, project_id, 'artifact_bytes', sum(byte_size) FROM artifacts GROUP BY tenant_id, project_id
+  UNION ALL SELECT tenant_id, project_id, 'blobs', count(*) FROM blobs GROUP BY tenant_id, project_id
+  UNION ALL SELECT tenant_id, project_id, 'blob_bytes', sum(byte_size) FROM blobs GROUP BY tenant_id, project_id
+  UNION ALL SELECT tenant_id, project_id, status, -n FROM counters) AS both_counts
+ GROUP BY tenant_id, project_id, status HAVING sum(n) <> 0
