@@ -94,19 +94,19 @@ class PostgresTx:
     def all(self, name: str, **params: Any) -> list[Row]:
         """Run a statement and give its rows."""
         self._touch(self._connection)
-        self._cursor.execute(self._statements[name].text, params)  # type: ignore[call-overload]
+        self._cursor.execute(self._statements[name].text, params)
         return self._cursor.fetchall() if self._cursor.description else []
 
     def one(self, name: str, **params: Any) -> Row | None:
         """Run a statement and give its first row."""
         self._touch(self._connection)
-        self._cursor.execute(self._statements[name].text, params)  # type: ignore[call-overload]
+        self._cursor.execute(self._statements[name].text, params)
         return self._cursor.fetchone() if self._cursor.description else None
 
     def run(self, name: str, **params: Any) -> int:
         """Run a statement and give the number of rows it changed."""
         self._touch(self._connection)
-        self._cursor.execute(self._statements[name].text, params)  # type: ignore[call-overload]
+        self._cursor.execute(self._statements[name].text, params)
         return max(self._cursor.rowcount, 0)
 
     def many(self, name: str, rows: Sequence[Row]) -> list[Row]:
@@ -121,9 +121,9 @@ class PostgresTx:
         names = statement.columns
         if "[]" in statement.text:
             columns = [list(column) for column in zip(*rows, strict=True)]
-            cursor.execute(statement.text, dict(zip(names, columns, strict=True)))  # type: ignore[call-overload]
+            cursor.execute(statement.text, dict(zip(names, columns, strict=True)))
             return cursor.fetchall() if cursor.description else []
-        cursor.executemany(statement.text, [dict(zip(names, row, strict=True)) for row in rows], returning=True)  # type: ignore[arg-type]
+        cursor.executemany(statement.text, [dict(zip(names, row, strict=True)) for row in rows], returning=True)
         found: list[Row] = []
         while True:
             if cursor.description:

@@ -778,6 +778,10 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
   RETURN QUERY SELECT b.tenant_id, b.project_id, b.status, CAST(sum(b.n) AS bigint) FROM (
       SELECT j.tenant_id, j.project_id, j.status, count(*) AS n FROM jobs j GROUP BY j.tenant_id, j.project_id, j.status
+      UNION ALL SELECT a.tenant_id, a.project_id, 'artifacts', count(*) FROM artifacts a GROUP BY a.tenant_id, a.project_id
+      UNION ALL SELECT a.tenant_id, a.project_id, 'artifact_bytes', sum(a.byte_size) FROM artifacts a GROUP BY a.tenant_id, a.project_id
+      UNION ALL SELECT o.tenant_id, o.project_id, 'blobs', count(*) FROM blobs o GROUP BY o.tenant_id, o.project_id
+      UNION ALL SELECT o.tenant_id, o.project_id, 'blob_bytes', sum(o.byte_size) FROM blobs o GROUP BY o.tenant_id, o.project_id
       UNION ALL SELECT c.tenant_id, c.project_id, c.status, -c.n FROM counters c) AS b
    GROUP BY b.tenant_id, b.project_id, b.status HAVING sum(b.n) <> 0;
 END $$;
