@@ -87,6 +87,9 @@ class Store(Protocol):
     def stat(self, scope: Scope, sha256: str) -> Blob | None:
         """Find a blob by its hash."""
 
+    def sizes(self, scope: Scope, pointers: Sequence[str]) -> list[int | None]:
+        """Give the size of each blob, or None where there is none: one call for a whole list."""
+
     def check(self, scope: Scope, pointer: str, sha256: str, size_bytes: int) -> Problem | None:
         """Read a blob whole and say what is wrong with it."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import mmap
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
+from time import monotonic
 from typing import Final
 
 from longshore.errors import LongshoreError, PublishFailed, StoreError
@@ -127,7 +127,7 @@ class Pump:
         self._write_from = 0
         if self._fill:
             self._current[: self._fill] = part.read_back(self._base, self._fill)
-        self._checkpoint_at, self._checkpoint_from = time.monotonic(), part.size_bytes
+        self._checkpoint_at, self._checkpoint_from = monotonic(), part.size_bytes
 
     @property
     def fed_bytes(self) -> int:
@@ -215,7 +215,7 @@ class Pump:
         new = self._base + self._fill - self._checkpoint_from
         if new < CHECKPOINT_LEAST:
             return
-        now = time.monotonic()
+        now = monotonic()
         if now - self._checkpoint_at < CHECKPOINT_S and new < CHECKPOINT_BYTES:
             return
         end = self._fill - self._fill % disk.BLOCK

@@ -115,6 +115,14 @@ class Shelf:
         except OSError as error:
             raise disk.typed(error, f"blob {place.sha256}") from error
 
+    def size(self, scope: Scope, pointer: str) -> int | None:
+        """Give a blob's size, or None if there is none."""
+        try:
+            stat = os.stat(names.parse(scope, pointer).pointer, dir_fd=self.fd, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError, NotFound):
+            return None
+        return stat.st_size if S_ISREG(stat.st_mode) else None
+
     def look_up(self, scope: Scope, sha256: str) -> tuple[str, int] | None:
         """Find a blob by its hash: pointer and size."""
         width = self.width

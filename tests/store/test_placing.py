@@ -1,0 +1,88 @@
+"""A second name outside the store: whole or not at all, never over something, never a way into the store."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from longshore import failpoints
+from longshore.errors import BadInput, Conflict, NotFound, StoreError
+from longshore.store import LocalStore, place
+from tests.store.publishing import SCOPE, publish, staged
+from tests.support.disks import small_disk
+
+
+def test_a_copy_is_independent(store: LocalStore, tmp_path: Path) -> None:
+    [blob] = publish(store, staged(b"hello"))
+    target = tmp_path / "new/deep/name.txt"
+    assert place(store, SCOPE, blob.pointer, target) in ("reflink", "copy")
+    target.write_bytes(b"edited")
+    assert store.check(SCOPE, blob.pointer, blob.sha256, 5) is None
+    assert os.listdir(target.parent) == ["name.txt"]
+
+
+def test_a_hard_link_only_on_request(store: LocalStore, tmp_path: Path) -> None:
+    [blob] = publish(store, staged(b"hello"))
+    path = store.path(SCOPE, blob.pointer)
+    assert path is not None
+    assert place(store, SCOPE, blob.pointer, tmp_path / "a", mode="hardlink") == "hardlink"
+    assert (tmp_path / "a").stat().st_ino == path.stat().st_ino
+    assert place(store, SCOPE, blob.pointer, tmp_path / "b", mode="copy") == "copy"
+    assert (tmp_path / "b").stat().st_ino != path.stat().st_ino
+
+
+def test_nothing_is_replaced_unless_told(store: LocalStore, tmp_path: Path) -> None:
+    [blob] = publish(store, staged(b"hello"))
+    target = tmp_path / "mine"
+    target.write_text("mine")
+    with pytest.raises(Conflict):
+        place(store, SCOPE, blob.pointer, target)
+    assert target.read_text() == "mine"
+    place(store, SCOPE, blob.pointer, target, overwrite=True)
+    assert target.read_bytes() == b"hello"
+
+
+def test_a_link_at_the_target_is_replaced_and_not_followed(store: LocalStore, tmp_path: Path) -> None:
+    [blob] = publish(store, staged(b"hello"))
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "link").symlink_to(tmp_path / "victim")
+    with pytest.raises(Conflict):
+        place(store, SCOPE, blob.pointer, tmp_path / "link")
+    place(store, SCOPE, blob.pointer, tmp_path / "link", overwrite=True)
+    assert (tmp_path / "victim").read_text() == "precious"
+    assert not (tmp_path / "link").is_symlink()
+
+
+@pytest.mark.parametrize("step", ["place.write", "place.name"])
+def test_a_failure_leaves_nothing_behind(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    [blob] = publish(store, staged(b"hello"))
+
+    def fail(name: str) -> None:
+        if name == step:
+            raise failpoints.FailpointRaised(errno.EIO, "injected")
+
+    monkeypatch.setattr(failpoints, "hit", fail)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(StoreError):
+        place(store, SCOPE, blob.pointer, tmp_path / "out/name")
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_another_file_system_gets_a_copy(store: LocalStore) -> None:
+    [blob] = publish(store, staged(b"hello" * 1000))
+    with small_disk() as other:
+        assert place(store, SCOPE, blob.pointer, other / "name", mode="hardlink") == "copy"
+        assert (other / "name").read_bytes() == b"hello" * 1000
+
+
+def test_what_is_not_there_or_has_no_name(store: LocalStore, tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        place(store, SCOPE, f"acme/corpus/aa/{'a' * 64}", tmp_path / "name")
+    with pytest.raises(BadInput):
+        place(store, SCOPE, f"acme/corpus/aa/{'a' * 64}", Path("/"))
+    assert not (tmp_path / "name").exists()

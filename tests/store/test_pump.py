@@ -1,0 +1,165 @@
+"""The pump: bytes in any pieces come out whole, hashed and durable; memory stays within its limits."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from longshore import failpoints
+from longshore.domain.model import Validators
+from longshore.errors import PublishFailed, StoreError
+from longshore.store import LocalStore, Part, Pump, pump
+from longshore.store.parts import Part as RealPart
+from tests.store.publishing import SCOPE, of_part, publish
+
+MIB = 1 << 20
+
+
+def begun(store: LocalStore, epoch: int = 1, job_id: str = "big") -> Part:
+    part = store.part(SCOPE, job_id, epoch, adopt=store.old_part(SCOPE, job_id) if epoch > 1 else None)
+    part.begin(url="http://example.org/", validators=Validators('"v1"'), total=None)
+    return part
+
+
+def pieces(body: bytes, size: int) -> Iterator[bytes]:
+    return (body[start : start + size] for start in range(0, len(body), size))
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, MIB - 1, MIB, MIB + 1, 3 * MIB, 3 * MIB + 5])
+def test_any_length(store: LocalStore, size: int, direct: bool) -> None:
+    body = os.urandom(size)
+    part = begun(store)
+    if not direct and part.direct_fd is not None:
+        os.close(part.direct_fd)
+        part.direct_fd = None
+    carrier = store.pump(part)
+    for piece in pieces(body, 65_537):
+        carrier.feed(piece)
+    assert carrier.finish_now() == (hashlib.sha256(body).hexdigest(), size)
+    [blob] = publish(store, of_part(part))
+    assert store.check(SCOPE, blob.pointer, blob.sha256, size) is None
+
+
+@pytest.mark.parametrize("cut", [1, 4096, 5000, MIB, MIB + 1, 2 * MIB + 4097])
+def test_stopped_anywhere_and_gone_on(store: LocalStore, cut: int) -> None:
+    body = os.urandom(3 * MIB + 77)
+    first = begun(store)
+    carrier = store.pump(first)
+    for piece in pieces(body[:cut], 100_000):
+        carrier.feed(piece)
+    assert carrier.stop_now() == cut
+    part = begun(store, 2)
+    assert part.size_bytes == cut
+    carrier = store.pump(part)
+    for piece in pieces(body[cut:], 100_000):
+        carrier.feed(piece)
+    assert carrier.finish_now() == (hashlib.sha256(body).hexdigest(), len(body))
+    part.discard()
+
+
+def test_a_full_pump_pauses_and_resumes(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = threading.Event()
+    real = RealPart.write_at
+
+    def held(self: RealPart, data: bytes | memoryview, offset: int, *, direct: bool = False) -> None:
+        assert gate.wait(60)
+        real(self, data, offset, direct=direct)
+
+    monkeypatch.setattr(RealPart, "write_at", held)
+
+    async def run() -> tuple[int, tuple[str, int]]:
+        resumed = asyncio.Event()
+        carrier = store.pump(begun(store), resumed.set)
+        fed = 0
+        while carrier.feed(bytes(MIB)):
+            fed += 1
+            assert fed < 100
+        assert not resumed.is_set()
+        gate.set()
+        await asyncio.wait_for(resumed.wait(), 60)
+        return fed + 1, await carrier.finish()
+
+    count, (sha256, size) = asyncio.run(run())
+    assert count == pump.PLENTY
+    assert (sha256, size) == (hashlib.sha256(bytes(count * MIB)).hexdigest(), count * MIB)
+
+
+def test_many_pumps_share_memory(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = threading.Event()
+    real = RealPart.hashed
+
+    def held(self: RealPart, data: bytes | memoryview) -> None:
+        assert gate.wait(60)
+        real(self, data)
+
+    monkeypatch.setattr(RealPart, "hashed", held)
+    pumps = [store.pump(begun(store, job_id=f"job{n}")) for n in range(30)]
+    for carrier in pumps:
+        while carrier.feed(bytes(MIB)):
+            pass
+    in_use = store.staging._buffers.in_use
+    assert in_use <= 30 * (pump.FEW + 1) + pump.SHARED
+    gate.set()
+    for carrier in pumps:
+        assert carrier.finish_now()[1] >= pump.FEW * MIB
+    assert store.staging._buffers.in_use == 0
+
+
+def test_a_slow_body_is_checkpointed_on_the_way(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("longshore.store.pump.monotonic", lambda: now[0])
+    part = begun(store)
+    carrier = store.pump(part)
+    body = os.urandom(MIB)
+    for number, piece in enumerate(pieces(body, 10_000)):
+        now[0] = number * 0.2
+        carrier.feed(piece)
+    carrier._wait()
+    facts = store.old_part(SCOPE, "big")
+    assert facts is not None
+    assert 900_000 < facts.durable_bytes <= MIB
+    assert part.read_back(0, facts.durable_bytes) == body[: facts.durable_bytes]
+    assert carrier.finish_now()[0] == hashlib.sha256(body).hexdigest()
+    part.discard()
+
+
+@pytest.mark.parametrize("step", ["part.write", "part.fsync"])
+def test_a_failed_write_reaches_the_feeder_and_ends_the_part(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def fail(name: str) -> None:
+        if name == step:
+            raise failpoints.FailpointRaised(5, "injected")
+
+    monkeypatch.setattr(pump, "CHECKPOINT_S", 0.0)
+    carrier = store.pump(begun(store))
+    monkeypatch.setattr(failpoints, "hit", fail)
+    carrier.feed(bytes(2 * MIB))
+    carrier._wait()
+    with pytest.raises(StoreError):
+        carrier.feed(b"x")
+    with pytest.raises(StoreError):
+        carrier.finish_now()
+    monkeypatch.undo()
+    assert list(store.parts()) == []
+    assert store.staging._buffers.in_use == 0
+
+
+def test_abandoned(store: LocalStore) -> None:
+    async def run() -> Pump:
+        carrier = store.pump(begun(store))
+        carrier.feed(bytes(3 * MIB))
+        await carrier.abandon()
+        return carrier
+
+    carrier = asyncio.run(run())
+    assert list(store.parts()) == []
+    assert store.staging._buffers.in_use == 0
+    with pytest.raises(PublishFailed):
+        carrier.feed(b"x")

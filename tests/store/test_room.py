@@ -1,0 +1,114 @@
+"""Room: reserved before it is used, by all processes together, with a floor and budgets."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from longshore.domain.model import Scope
+from longshore.errors import DiskFull, OverBudget
+from longshore.store import LocalStore, QuotaSettings, StoreSettings, room
+from tests.store.publishing import SCOPE, publish, staged
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A disk whose free bytes the test sets."""
+    amount = [100 * MIB]
+    monkeypatch.setattr(room.Rooms, "_free", lambda _: amount[0])
+    return amount
+
+
+def opened(root: Path, **quota: float) -> LocalStore:
+    settings = QuotaSettings(**{"free_bytes_min": 10 * MIB, "margin_factor": 1.0, **quota})  # type: ignore[arg-type]
+    return LocalStore(root, StoreSettings(quota=settings))
+
+
+def test_ten_ask_and_three_fit(tmp_path: Path, free: list[int]) -> None:
+    store = opened(tmp_path)
+    held = []
+    for _ in range(10):
+        try:
+            held.append(store.reserve(SCOPE, 30 * MIB))
+        except DiskFull:
+            continue
+    assert len(held) == 3
+    assert store.room().available_bytes == 0
+    held[0].release()
+    assert store.room().available_bytes == 30 * MIB
+    store.reserve(SCOPE, 30 * MIB)
+    store.close()
+
+
+def test_two_stores_count_each_others_bytes(tmp_path: Path, free: list[int]) -> None:
+    one, two = opened(tmp_path), opened(tmp_path)
+    one.reserve(SCOPE, 60 * MIB)
+    with pytest.raises(DiskFull):
+        two.reserve(SCOPE, 60 * MIB)
+    assert two.room().reserved_bytes == 60 * MIB
+    one.close()
+    two.reserve(SCOPE, 60 * MIB)
+    two.close()
+
+
+def test_what_a_dead_process_reserved_is_free(tmp_path: Path, free: list[int]) -> None:
+    code = f"""
+from pathlib import Path; import os
+from longshore.domain.model import Scope
+from longshore.store import LocalStore, QuotaSettings, StoreSettings
+store = LocalStore(Path({str(tmp_path)!r}), StoreSettings(quota=QuotaSettings(0, 1.0)))
+store.reserve(Scope(), 2 << 20)
+os._exit(9)
+"""
+    subprocess.run([sys.executable, "-c", code], check=False)
+    assert list((tmp_path / ".staging/room").glob("*.sum"))
+    store = opened(tmp_path)
+    assert store.room().reserved_bytes == 0
+    assert not list((tmp_path / ".staging/room").glob("*.sum"))
+    store.close()
+
+
+def test_bytes_on_the_disk_are_not_counted_twice(tmp_path: Path, free: list[int]) -> None:
+    store = opened(tmp_path)
+    part = store.part(SCOPE, "job", 1)
+    part.reservation = store.reserve(SCOPE, 80 * MIB)
+    part.write(bytes(20 * MIB))
+    free[0] -= 20 * MIB
+    assert store.room().reserved_bytes == 60 * MIB
+    assert store.room().available_bytes == 10 * MIB
+    part.discard()
+    assert store.room().reserved_bytes == 0
+    store.close()
+
+
+def test_margin_and_floor(tmp_path: Path, free: list[int]) -> None:
+    store = opened(tmp_path, margin_factor=2.0)
+    with pytest.raises(DiskFull, match="must stay free"):
+        store.reserve(SCOPE, 50 * MIB)
+    store.reserve(SCOPE, 40 * MIB).release()
+    free[0] = 10 * MIB
+    with pytest.raises(DiskFull):
+        store.reserve(SCOPE, 1)
+    assert list(store.parts()) == []
+    store.close()
+
+
+def test_a_tenants_budget(tmp_path: Path, free: list[int]) -> None:
+    store = opened(tmp_path, tenant_bytes=1000)
+    publish(store, staged(bytes(600)))
+    with store.reserve(SCOPE, 300):
+        with pytest.raises(OverBudget) as refused:
+            store.reserve(SCOPE, 300)
+        assert refused.value.reason == "quota_exceeded"
+        store.reserve(Scope("other", "p"), 900).release()
+    publish(store, staged(bytes(300), "second"))
+    with pytest.raises(OverBudget):
+        store.reserve(SCOPE, 101)
+    store.count_by(lambda _: 0)
+    store.reserve(SCOPE, 1000).release()
+    store.close()
