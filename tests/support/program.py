@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+from jsonschema import Draft202012Validator, FormatChecker
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 PATIENCE_S = 60.0
@@ -30,8 +33,11 @@ class Ran:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """The JSON lines of stdout."""
-        return [json.loads(line) for line in self.stdout.splitlines()]
+        """The JSON lines of stdout, each checked against the schema that the package ships for its type."""
+        lines = [json.loads(line) for line in self.stdout.splitlines()]
+        for line in lines:
+            schema_of(line["type"]).validate(line)
+        return lines
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         """The JSON lines of one type."""
@@ -41,6 +47,13 @@ class Ran:
         """Go on only if it went well."""
         assert self.code == 0, f"exit {self.code}\n{self.stdout}\n{self.stderr}"
         return self
+
+
+@functools.cache
+def schema_of(kind: str) -> Draft202012Validator:
+    """Read the shipped schema of a type of line."""
+    path = SOURCES / "longshore" / "cli" / "schemas" / f"{kind}.json"
+    return Draft202012Validator(json.loads(path.read_text()), format_checker=FormatChecker())
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -14,6 +14,7 @@ from longshore.errors import BadInput
 
 if TYPE_CHECKING:
     from longshore.config import Settings
+    from longshore.depot import Depot
     from longshore.domain.model import Scope
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -49,6 +50,19 @@ class Call:
         from longshore.domain.model import Scope
 
         return Scope(self.settings.tenant, self.settings.project)
+
+    def depot(self, *, create: bool = False) -> Depot:
+        """Open the depot; only what plans work may make one."""
+        from longshore.depot import Depot
+
+        return Depot(settings=self.settings, create=create)
+
+
+def waiting(function: F) -> F:
+    """Give a command the options of whoever works: how long, and whether online."""
+    for option in reversed(_WAITING):
+        function = option(function)
+    return function
 
 
 def common(function: F) -> F:
@@ -96,4 +110,14 @@ _COMMON = (
         "--allow-net", multiple=True, metavar="CIDR", help="Also allow these addresses although they are not public."
     ),
     click.option("--set", "set_", multiple=True, metavar="SECTION.KEY=VALUE", help="Any setting, for this call."),
+)
+
+_WAITING = (
+    click.option(
+        "--max-wait",
+        type=click.FloatRange(min=0),
+        metavar="S",
+        help="Give up after S seconds without progress (exit 4).",
+    ),
+    click.option("--offline", is_flag=True, help="Open no connection; what is not held fails with `offline`."),
 )

@@ -79,6 +79,17 @@ def plan(tx: Tx, scope: Scope, requests: Sequence[JobRequest], *, again: Again =
     return [planned for planned in answer if planned is not None]
 
 
+def preview(tx: Tx, scope: Scope, requests: Sequence[JobRequest]) -> list[Planned | None]:
+    """Give the job that each request has now, in order; None where planning would make one. Changes nothing."""
+    check_scope(scope)
+    for request in requests:
+        _check(request)
+    tx.enter(scope.tenant_id)
+    known = _known(tx, scope, requests)
+    rows = [known.get((request.job_type, request.key)) if request.key is not None else None for request in requests]
+    return [None if row is None else Planned(row[1], False, _STATUS[row[2]], row[3]) for row in rows]
+
+
 def plan_job_if_absent(tx: Tx, scope: Scope, *, work_id: str, artifact_id: str, canonical_url: str) -> str:
     """Plan one download by the seeds' triple and give its job's id."""
     check_text("work_id", work_id)

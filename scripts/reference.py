@@ -1,0 +1,214 @@
+"""Write docs/reference/{cli,settings,reasons,states}.md from the code: `python -m scripts.reference [--check]`.
+
+A test runs the same with --check, so that the pages cannot say anything else than the program does.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from longshore.cli.main import COMMANDS, Entry
+from longshore.cli.program import program
+from longshore.config.load import default_of, keys_of, sections
+from longshore.config.sections import CredentialSettings, HostSettings
+from longshore.domain.reasons import REASONS, Kind
+from longshore.domain.states import DOWNLOAD, TERMINAL, TORRENT, moves, stages
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
+NOTICE = "<!-- made by `python -m scripts.reference`; edit the code, not this page -->"
+COMMON = {
+    "--depot",
+    "--ledger",
+    "--store",
+    "--tenant",
+    "--project",
+    "--json",
+    "-q",
+    "-v",
+    "--allow-net",
+    "--set",
+    "--help",
+}
+EXIT_CODES = {
+    "0": "all held; nothing wrong",
+    "1": "unexpected",
+    "2": "usage: an option, a setting, an argument that is no URL",
+    "3": "some failed for good (a refused scheme or address is a failed item)",
+    "4": "stopped with work left",
+    "5": "damage found",
+    "6": "token or permission",
+    "10": "no depot here (`get` and `add` make one)",
+    "11": "locked for maintenance",
+    "12": "the ledger's schema does not fit this program",
+    "130, 143": "stopped by SIGINT, SIGTERM; the ledger is consistent, running again goes on",
+}
+
+
+def pages() -> dict[str, str]:
+    """Give every generated page by its name."""
+    made = {"cli.md": cli(), "settings.md": settings(), "reasons.md": reasons(), "states.md": states()}
+    return {name: "\n".join(lines).rstrip() + "\n" for name, lines in made.items()}
+
+
+def cli() -> Iterator[str]:
+    yield from ("# Command line", "", NOTICE, "")
+    yield "Data goes to stdout, everything else to stderr. `--json` gives JSON lines, each with `type`, `schema` and `ts`;"
+    yield "their JSON Schemas are in the package, `longshore/cli/schemas/TYPE.json`. Precedence of settings: flag,"
+    yield "environment, `longshore.toml`, default."
+    yield from ("", "## Exit codes", "", "| code | meaning |", "|---|---|")
+    yield from (f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items())
+    yield from ("", "## Common options", "", "Every command takes them, after its name.", "")
+    yield from _options(_command("config"), common=True)
+    for heading, group in COMMANDS.items():
+        yield from ("", f"## {heading}")
+        for name, entry in group.items():
+            if importlib.util.find_spec(entry.place.partition(":")[0]):
+                yield from _described(f"longshore {name}", name, entry)
+
+
+def _command(name: str) -> click.Command:
+    found = program.get_command(click.Context(program), name)
+    assert found is not None
+    return found
+
+
+def _described(title: str, name: str, entry: Entry) -> Iterator[str]:
+    command = _command(name)
+    yield from ("", f"### `{title}`", "", f"*{entry.does}*")
+    yield from _body(title, command)
+    if isinstance(command, click.Group):
+        for sub_name, sub in sorted(command.commands.items()):
+            yield from ("", f"#### `{title} {sub_name}`")
+            yield from _body(f"{title} {sub_name}", sub)
+
+
+def _body(title: str, command: click.Command) -> Iterator[str]:
+    arguments = [one.make_metavar(click.Context(command)) for one in command.params if isinstance(one, click.Argument)]
+    yield from ("", f"    {title} [OPTIONS] {' '.join(arguments)}".rstrip(), "")
+    yield from inspect.cleandoc(command.help or "").replace("\b\n", "").splitlines()
+    options = list(_options(command, common=False))
+    if options:
+        yield from ("", *options)
+
+
+def _options(command: click.Command, *, common: bool) -> Iterator[str]:
+    rows = []
+    for option in command.params:
+        if not isinstance(option, click.Option) or option.hidden or bool(COMMON & set(option.opts)) != common:
+            continue
+        names = ", ".join(f"`{name}`" for name in option.opts)
+        metavar = "" if option.is_flag or option.count else f" {_metavar(option)}"
+        rows.append(f"| {names}{metavar.replace('|', chr(92) + '|')} | {option.help or ''} |")
+    if rows:
+        yield from ("| option | does |", "|---|---|", *rows)
+
+
+def _metavar(option: click.Option) -> str:
+    if isinstance(option.type, click.Choice):
+        return " | ".join(str(choice) for choice in option.type.choices)
+    return option.metavar or option.type.name.upper()
+
+
+def settings() -> Iterator[str]:
+    yield from ("# Settings", "", NOTICE, "")
+    yield "In `longshore.toml` in the depot, or in the environment as `LONGSHORE_SECTION__KEY` (lists and tables as JSON), or"
+    yield "for one call with `--set SECTION.KEY=VALUE`. Precedence: flag, environment, file, default. `longshore config` shows"
+    yield "every value and where it comes from; an unknown key is an error. Every `_s` takes fractions."
+    for section in ["", *sections()]:
+        record = sections().get(section)
+        yield from ("", f"## `[{section}]`" if section else "## Top level", "")
+        if record is not None:
+            yield from ((record.__doc__ or "").splitlines()[0], "")
+        yield from ("| key | default | meaning |", "|---|---|---|")
+        for name, field in keys_of(section).items():
+            if name != "named":
+                yield f"| `{name}` | {_written(default_of(field))} | {field.metadata['doc']} |"
+        if section in {"hosts", "credentials"}:
+            yield from _named(section)
+    yield from ("", "The shipped profiles of well-known hosts are in `longshore/config/profiles.toml`.")
+
+
+def _named(section: str) -> Iterator[str]:
+    import dataclasses
+
+    record: Any = {"hosts": HostSettings, "credentials": CredentialSettings}[section]
+    yield from ("", f'A table of its own for one host, `[{section}."example.org"]`:', "")
+    yield from ("| key | meaning |", "|---|---|")
+    for field in dataclasses.fields(record):
+        yield f"| `{field.name}` | {field.metadata['doc']} |"
+
+
+def _written(value: Any) -> str:
+    return "" if value in (None, "") else f"`{json.dumps(value)}`"
+
+
+KINDS = {
+    Kind.TRANSIENT: "tried again later, with full jitter; counts as an attempt",
+    Kind.FRESH: "the part is thrown away and the job is tried once more from zero; a second time is final",
+    Kind.PERMANENT: "final at once",
+    Kind.POLICY: "final at once: we refuse, not the server",
+    Kind.INFRASTRUCTURE: "our side: the job waits and nothing counts against it",
+}
+
+
+def reasons() -> Iterator[str]:
+    yield from ("# Reasons", "", NOTICE, "")
+    yield "One vocabulary for the command line, the API, metrics, events and these pages. The kind decides what follows."
+    yield from ("", "| kind | what follows |", "|---|---|")
+    yield from (f"| {kind.value} | {meaning} |" for kind, meaning in KINDS.items())
+    yield from ("", "| reason | kind | meaning | what to do |", "|---|---|---|---|")
+    for reason in REASONS.values():
+        yield f"| `{reason.name}` | {reason.kind.value} | {reason.meaning} | {reason.remedy} |"
+    yield "| `http_NNN` | transient or permanent | the server answered NNN | 408, 425, 429 and most 5xx are tried again |"
+
+
+def states() -> Iterator[str]:
+    yield from ("# Stages and statuses", "", NOTICE, "")
+    yield "Every type of job has stages of its own; each stage has one canonical status. Terminal is final: doing the work"
+    yield "again is a new job, linked by `retry_of`. A new lease epoch starts the attempt again."
+    titles = {DOWNLOAD: "Downloads", TORRENT: "Torrents", "your own": "Jobs of your own"}
+    for job_type, title in titles.items():
+        yield from ("", f"## {title}", "", "| stage | status | may go to |", "|---|---|---|")
+        table = moves(job_type)
+        for stage, status in stages(job_type).items():
+            onward = ", ".join(f"`{one}`" for one in stages(job_type) if one in table[stage]) or "nowhere: terminal"
+            yield f"| `{stage}` | {status.value} | {onward} |"
+        yield from ("", *_diagram(job_type))
+
+
+def _diagram(job_type: str) -> Iterator[str]:
+    yield from ("```mermaid", "stateDiagram-v2")
+    for stage, status in stages(job_type).items():
+        if status in TERMINAL:
+            yield f"    {stage} --> [*]"
+        for onward in stages(job_type):
+            if onward in moves(job_type)[stage]:
+                yield f"    {stage} --> {onward}"
+    yield "```"
+
+
+def main() -> int:
+    """Write the pages, or tell which differ."""
+    check, differ = "--check" in sys.argv[1:], []
+    for name, text in pages().items():
+        path = FOLDER / name
+        if not path.exists() or path.read_text() != text:
+            differ.append(name)
+            if not check:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+    if differ:
+        print(("differ: " if check else "written: ") + ", ".join(differ), file=sys.stderr)
+    return 1 if check and differ else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

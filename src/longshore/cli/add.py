@@ -1,0 +1,140 @@
+"""`longshore add`: plan from lists."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from longshore.cli.options import Call, common
+from longshore.cli.output import say
+from longshore.cli.program import OK, SOME_FAILED
+from longshore.errors import BadInput
+
+if TYPE_CHECKING:
+    from longshore.domain.model import JobRequest
+    from longshore.lists import BadLine
+
+FORMATS = ("urls", "aria2", "jsonl", "csv", "metalink", "openalex", "unpaywall", "arxiv", "fetch", "sums", "parquet")
+
+
+@click.command("add")
+@click.argument("files", nargs=-1, required=True, metavar="FILE|- …")
+@click.option("--format", "format_", type=click.Choice(FORMATS), help="Instead of recognising it by content.")
+@click.option("--base-url", metavar="URL", help="Where the names of a checksum list are seen from.")
+@click.option("--retry-failed", is_flag=True, help="Make a new job for what failed before.")
+@click.option("--refresh", is_flag=True, help="Make a new job also for what is held.")
+@click.option("--dry-run", is_flag=True, help="Read and check; plan nothing.")
+@common
+def command(
+    call: Call,
+    files: tuple[str, ...],
+    format_: str | None,
+    base_url: str | None,
+    *,
+    retry_failed: bool,
+    refresh: bool,
+    dry_run: bool,
+) -> int:
+    """Plan jobs from lists: URL lines, JSONL, CSV, aria2 input, Metalink, OpenAlex, Unpaywall, arXiv ids, BagIt, Parquet.
+
+    A line that is no good is reported with its number and the rest goes on. Adding the same list again is harmless.
+    """
+    again = "always" if refresh else "failed" if retry_failed else "never"
+    with ExitStack() as stack:
+        streams = [(name, opened(name, stack)) for name in files]
+        lists = [Listed(name, stream, format_, base_url) for name, stream in streams]
+        counts = _check(lists) if dry_run else _plan(call, lists, again)
+    counts["refused"] = sum(_report(call, one) for one in lists)
+    if call.json:
+        call.output.record("summary", {"dry_run": dry_run, **counts})
+    elif call.verbosity >= 0:
+        words = "{readable} readable" if dry_run else "{new} new, {known} known"
+        call.output.text((words + ", {refused} refused").format(**counts))
+    return SOME_FAILED if counts["refused"] else OK
+
+
+class Listed:
+    """One list as it is read: its jobs go on, its bad lines stay."""
+
+    KEPT = 1_000
+
+    def __init__(self, name: str, stream: BinaryIO, format_: str | None, base_url: str | None) -> None:
+        from longshore.lists import read_list
+
+        self.name = "stdin" if name == "-" else name
+        self.bad: list[BadLine] = []
+        self.bad_count = 0
+        try:
+            self._items = read_list(stream, format_, base_url=base_url, sums=_sums_beside(name))
+        except BadInput as error:
+            raise BadInput(f"{self.name}: {error}", hint=error.hint) from None
+
+    def __iter__(self) -> Iterator[JobRequest]:
+        from longshore.lists import BadLine
+
+        try:
+            for item in self._items:
+                if isinstance(item, BadLine):
+                    self.bad_count += 1
+                    if len(self.bad) < self.KEPT:
+                        self.bad.append(item)
+                else:
+                    yield item
+        except BadInput as error:
+            raise BadInput(f"{self.name}: {error}", hint=error.hint) from None
+
+
+def opened(name: str, stack: ExitStack) -> BinaryIO:
+    """Open a list by its name; `-` is stdin."""
+    if name == "-":
+        return sys.stdin.buffer
+    try:
+        return stack.enter_context(open(name, "rb"))
+    except FileNotFoundError:
+        if "://" in name:
+            raise BadInput(f"there is no file {name}", hint="add takes lists; `longshore get` takes URLs") from None
+        raise BadInput(f"there is no file {name}") from None
+    except IsADirectoryError:
+        raise BadInput(f"{name} is a directory", hint="`longshore adopt` takes directories") from None
+
+
+def _sums_beside(name: str) -> dict[str, str] | None:
+    """Read the manifest of the bag that a fetch.txt belongs to."""
+    manifest = os.path.join(os.path.dirname(name), "manifest-sha256.txt")
+    if os.path.basename(name) != "fetch.txt" or not os.path.isfile(manifest):
+        return None
+    with open(manifest, encoding="utf-8") as file:
+        pairs = (line.rstrip("\r\n").split(None, 1) for line in file if line.strip())
+        return {pair[1]: pair[0] for pair in pairs if len(pair) == 2}
+
+
+def _check(lists: list[Listed]) -> dict[str, int]:
+    return {"readable": sum(1 for one in lists for _ in one)}
+
+
+def _plan(call: Call, lists: list[Listed], again: str) -> dict[str, int]:
+    counts: dict[str, int] = {"new": 0, "known": 0}
+    with call.depot(create=True) as depot:
+        for one in lists:
+            added: Any = depot.add(one, again=again)
+            counts["new"] += added.new
+            counts["known"] += added.known
+    return counts
+
+
+def _report(call: Call, listed: Listed) -> int:
+    for bad in listed.bad:
+        if call.json:
+            call.output.record(
+                "refused", {"source": listed.name, "line": bad.line, "message": bad.message}, flush=False
+            )
+        elif call.verbosity > -2:
+            say(f"{listed.name}:{bad.line}: {bad.message}")
+    if listed.bad_count > len(listed.bad) and call.verbosity > -2:
+        say(f"{listed.name}: … and {listed.bad_count - len(listed.bad)} more")
+    return listed.bad_count

@@ -1,0 +1,39 @@
+"""`longshore doctor`: each check with its evidence and what to do about it."""
+
+from __future__ import annotations
+
+import click
+
+from longshore.cli.options import Call, common
+from longshore.cli.output import say
+from longshore.cli.program import OK, UNEXPECTED
+
+_MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL", "skip": "–   "}
+
+
+@click.command("doctor")
+@click.option("--only", multiple=True, metavar="CHECK", help="Only these checks.")
+@common
+def command(call: Call, only: tuple[str, ...]) -> int:
+    """Check this machine and this depot: versions, disk, clock, network, ledger, store, torrent client.
+
+    Changes nothing but a few bytes that it removes again. Exit 1 when a check fails.
+    """
+    from longshore.cli.checkup import checks
+
+    done = []
+    for check in checks(call.settings, set(only)):
+        done.append(check)
+        if call.json:
+            facts = {"id": check.id, "status": check.status, "evidence": check.evidence, "remedy": check.remedy}
+            call.output.record("check", facts)
+        else:
+            call.output.text(f"{_MARKS[check.status]}  {check.id:<16} {check.evidence}")
+            if check.remedy and check.status in {"warn", "fail"}:
+                call.output.text(f"      {'':<16} → {check.remedy}")
+    counts = {status: sum(check.status == status for check in done) for status in _MARKS}
+    if call.json:
+        call.output.record("summary", {"command": "doctor", **counts})
+    elif call.verbosity >= 0:
+        say("{ok} ok, {warn} warnings, {fail} failed, {skip} skipped".format(**counts))
+    return UNEXPECTED if counts["fail"] else OK

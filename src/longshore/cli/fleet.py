@@ -1,0 +1,146 @@
+"""`run --workers N`: several worker processes on one depot, watched as one.
+
+Each is a `longshore run` of its own whose notes come through a pipe. A signal is handed on once to each; they live in
+sessions of their own, so a terminal's Ctrl-C does not reach them twice. When this process dies, their stdin closes and
+they drain by themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import IO, Any, Final
+
+from longshore.cli.options import Call
+from longshore.cli.program import SOME_FAILED, UNEXPECTED, WORK_LEFT
+from longshore.cli.run import code_of, summarize
+from longshore.cli.telling import teller
+from longshore.cli.watching import watching
+from longshore.domain.notes import Note
+
+_PLACES: Final = ("depot", "ledger", "store", "tenant", "project")
+_FACTS: Final = frozenset({"type", "schema", "ts", "job_id", "url"})
+
+
+def run_fleet(call: Call, how: dict[str, Any]) -> int:
+    """Start the workers, tell what they tell, and end when all have ended."""
+    with call.depot() as depot:
+        counts = {status.value: count for status, count in depot.ledger.counts(call.scope).items()}
+        with watching(call, teller(call)) as (score, listen):
+            score.total = counts["pending"] + counts["processing"] or None
+            stopped, codes = _work(arguments(call, how), how["workers"], _one_at_a_time(listen))
+        summarize(call, depot, score)
+    unexpected = [code for code in codes if code not in {0, SOME_FAILED, WORK_LEFT, 130, 143}]
+    if unexpected:
+        return unexpected[0] if unexpected[0] > 0 else UNEXPECTED
+    return code_of(score.failed, stopped_by=stopped, left=WORK_LEFT in codes)
+
+
+def arguments(call: Call, how: dict[str, Any]) -> list[str]:
+    """Write down for one worker what this process was told."""
+    words = [sys.executable, "-m", "longshore", "run", "--json", "--while-stdin"]
+    for name, value in call.flags.items():
+        if name in _PLACES:
+            words += [f"--{name}", str(value)]
+        elif isinstance(value, dict):
+            words += _section(name, value)
+        elif name != "offline":
+            words += ["--set", f"{name}={value}"]
+    if how["offline"]:
+        words.append("--offline")
+    if how["forever"]:
+        words.append("--forever")
+    if how["all_tenants"]:
+        words.append("--all-tenants")
+    if how["max_wait"] is not None:
+        words += ["--max-wait", str(how["max_wait"])]
+    for one in how["types"]:
+        words += ["--type", one]
+    return words
+
+
+def _section(name: str, keys: dict[str, Any]) -> list[str]:
+    words: list[str] = []
+    for key, value in keys.items():
+        if (name, key) == ("network", "allow") and isinstance(value, list):
+            for cidr in value:
+                words += ["--allow-net", cidr]
+        else:
+            words += ["--set", f"{name}.{key}={value}"]
+    return words
+
+
+def _work(words: list[str], count: int, listen: Callable[[Note], None]) -> tuple[str | None, list[int]]:
+    workers = [
+        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        for _ in range(count)
+    ]
+    with _signals_to(workers) as seen:
+        readers = [threading.Thread(target=_read, args=(worker.stdout, listen), daemon=True) for worker in workers]
+        for reader in readers:
+            reader.start()
+        codes = [worker.wait() for worker in workers]
+        for reader in readers:
+            reader.join()
+    return (seen[0] if seen else None), codes
+
+
+@contextmanager
+def _signals_to(workers: list[subprocess.Popen[bytes]]) -> Iterator[list[str]]:
+    seen: list[str] = []
+
+    def hand_on(number: int, _frame: object) -> None:
+        seen.append(signal.Signals(number).name)
+        for worker in workers:
+            if worker.poll() is None:
+                worker.send_signal(number)
+
+    before = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield seen
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _one_at_a_time(listen: Callable[[Note], None]) -> Callable[[Note], None]:
+    lock = threading.Lock()
+
+    def listen_alone(note: Note) -> None:
+        with lock:
+            listen(note)
+
+    return listen_alone
+
+
+def _read(stream: IO[bytes] | None, listen: Callable[[Note], None]) -> None:
+    assert stream is not None
+    for line in stream:
+        facts = json.loads(line)
+        if facts["type"] != "summary":
+            listen(note_of(facts))
+
+
+def note_of(line: dict[str, Any]) -> Note:
+    """Read a JSON line back into the note it was."""
+    at = datetime.fromisoformat(line["ts"])
+    rest = {name: value for name, value in line.items() if name not in _FACTS}
+    micros = int(at.timestamp()) * 1_000_000 + at.microsecond
+    return Note(line["type"], micros, job_id=line.get("job_id"), url=line.get("url"), facts=rest)
+
+
+def drain_when_orphaned() -> None:
+    """In a worker of a fleet: when whoever started us is gone, end in good order."""
+
+    def watch() -> None:
+        sys.stdin.buffer.read()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()

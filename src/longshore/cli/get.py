@@ -1,0 +1,167 @@
+"""`longshore get`: have these things."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from longshore.cli.options import Call, common, waiting
+from longshore.cli.output import say
+from longshore.cli.program import OK, SOME_FAILED, UNEXPECTED, WORK_LEFT, code_of_signal
+from longshore.errors import BadInput, LongshoreError
+
+if TYPE_CHECKING:
+    from longshore.depot import Depot, Got
+    from longshore.domain.model import JobRequest
+
+
+@click.command("get")
+@click.argument("urls", nargs=-1, metavar="URL …")
+@click.option("-i", "--input", "lists", multiple=True, metavar="FILE|-", help="Also what these lists name.")
+@click.option("-o", "--output", metavar="FILE", help="Give the bytes this name (one URL only).")
+@click.option("-d", "--directory", metavar="DIR", help="Give the bytes names in this directory; it is made if need be.")
+@click.option(
+    "--hardlink", is_flag=True, help="With -o/-d: a hard link into the store. Whoever edits it edits the store."
+)
+@click.option("--overwrite", is_flag=True, help="With -o/-d: replace files that are there.")
+@click.option("--sha256", metavar="HEX", help="Digest that the bytes must have (one URL only).")
+@click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Send this header too.")
+@click.option("--mirror", "mirrors", multiple=True, metavar="URL", help="Where else it is, in order (one URL only).")
+@click.option("--priority", type=int, default=0, metavar="N", help="Higher first.")
+@click.option("--refresh", is_flag=True, help="Ask the servers whether what is held is still current.")
+@click.option("--force", is_flag=True, help="Fetch again whatever is held, and replace files with -o/-d.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done.")
+@waiting
+@common
+def command(call: Call, urls: tuple[str, ...], lists: tuple[str, ...], **how: Any) -> int:
+    """Fetch URLs: plan, fetch, verify. What is held already moves zero bytes.
+
+    Exit 0 when all are held, 3 when some failed for good, 4 when work is left.
+    """
+    if how["offline"]:
+        call.flags["offline"] = True
+    requests = _requests(urls, lists, how)
+    if how["output"] and len(requests) != 1:
+        raise click.UsageError("-o takes exactly one URL; -d takes many")
+    if how["dry_run"]:
+        from longshore.cli.preview import preview
+
+        return preview(call, requests, refresh=how["refresh"] or how["force"])
+    return _get(call, requests, how)
+
+
+def _requests(urls: Iterable[str], lists: Iterable[str], how: dict[str, Any]) -> list[JobRequest]:
+    """Read all arguments before anything is done: one that is no URL stops the rest."""
+    from longshore.domain.requests import download_request
+
+    given = list(urls)
+    if len(given) != 1 and (how["sha256"] or how["mirrors"]):
+        raise click.UsageError("--sha256 and --mirror take exactly one URL")
+    headers = [_header(text) for text in how["headers"]]
+    known = {"sha256": how["sha256"], "mirrors": how["mirrors"], "headers": headers, "priority": how["priority"]}
+    requests = [download_request(url, **known) for url in given]
+    if lists:
+        requests += _listed(lists)
+    if not requests and not lists:
+        raise click.UsageError("Missing argument 'URL …'.")
+    return requests
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon:
+        raise BadInput(f"--header takes 'Name: value', not {text!r}")
+    return name.strip(), value.strip()
+
+
+def _listed(lists: Iterable[str]) -> list[JobRequest]:
+    from longshore.cli.add import Listed, opened
+
+    requests: list[JobRequest] = []
+    with ExitStack() as stack:
+        for name in lists:
+            listed = Listed(name, opened(name, stack), None, None)
+            requests += listed
+            if listed.bad:
+                bad = listed.bad[0]
+                raise BadInput(f"{listed.name}:{bad.line}: {bad.message}", hint="`longshore add` skips bad lines")
+    return requests
+
+
+def _get(call: Call, requests: list[JobRequest], how: dict[str, Any]) -> int:
+    from longshore.cli.telling import summary_text, teller
+    from longshore.cli.watching import watching
+
+    with call.depot(create=True) as depot:
+        with watching(call, teller(call)) as (score, listen):
+            score.total = len(requests)
+            got = depot.get(
+                requests,
+                refresh=how["refresh"] or how["force"],
+                max_wait_s=how["max_wait"],
+                on_note=listen,
+                handle_signals=True,
+            )
+        placed = _place(call, depot, got, how)
+    if call.json:
+        call.output.record("summary", _counts(got) | {"bytes": score.bytes})
+    elif call.verbosity >= 0:
+        say(summary_text(score))
+    return _code(depot, got, placed=placed)
+
+
+def _counts(got: list[Got]) -> dict[str, Any]:
+    from longshore.domain.states import Status
+
+    jobs = {status.value: 0 for status in Status}
+    for one in got:
+        jobs[one.status.value] += 1
+    return {"items": len(got), "held": sum(one.held_before and one.ok for one in got), **jobs, "jobs": jobs}
+
+
+def _code(depot: Depot, got: list[Got], *, placed: bool) -> int:
+    from longshore.domain.states import TERMINAL
+
+    stopped = getattr(getattr(depot.aio, "tally", None), "stopped_by", None)
+    if stopped in {"SIGINT", "SIGTERM"}:
+        return code_of_signal(stopped)
+    if any(one.status in TERMINAL and not one.ok for one in got):
+        return SOME_FAILED
+    if not all(one.ok for one in got):
+        return WORK_LEFT
+    return OK if placed else UNEXPECTED
+
+
+def _place(call: Call, depot: Depot, got: list[Got], how: dict[str, Any]) -> bool:
+    """Give results their names; what cannot be placed is told, and the rest goes on."""
+    if not how["output"] and not how["directory"]:
+        return True
+    from longshore.cli.names import Names
+
+    names = Names(Path(how["directory"])) if how["directory"] else None
+    done = True
+    for one in got:
+        if one.artifact is None:
+            continue
+        target = Path(how["output"]) if names is None else names.of(one)
+        try:
+            depot.place(
+                one.artifact,
+                Path(os.path.abspath(target)),
+                mode="hardlink" if how["hardlink"] else "reflink",
+                overwrite=how["overwrite"] or how["force"],
+            )
+        except (LongshoreError, OSError) as error:
+            say(f"not placed  {target}: {error}")
+            done = False
+            continue
+        if call.json:
+            call.output.record("placed", {"job_id": one.job_id, "path": str(target)}, flush=False)
+        elif call.verbosity >= 0:
+            call.output.text(str(target))
+    return done

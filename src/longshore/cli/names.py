@@ -1,0 +1,38 @@
+"""Names for results in a directory: made of display names, but never outside, never over one another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from longshore.exports.names import safe_name
+
+if TYPE_CHECKING:
+    from longshore.depot import Got
+
+
+class Names:
+    """Chooses a name for each result; two different contents of one name get their hash beside it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._taken: dict[str, str] = {}
+
+    def of(self, got: Got) -> Path:
+        """Give the path for one result."""
+        assert got.artifact is not None
+        sha256 = got.artifact.sha256
+        name = file_name(got.artifact.name, got.url, sha256)
+        if self._taken.setdefault(name.casefold(), sha256) != sha256:
+            stem, dot, ext = name.rpartition(".")
+            name = f"{stem}-{sha256[:12]}.{ext}" if dot and stem else f"{name}-{sha256[:12]}"
+        return self.directory / name
+
+
+def file_name(display: str | None, url: str | None, sha256: str) -> str:
+    """Make one path component of what a server or a URL suggests."""
+    wanted = (display or "").replace("\\", "/").rstrip("/").rpartition("/")[2]
+    if not wanted.strip(" ."):
+        wanted = unquote(urlsplit(url or "").path).rstrip("/").rpartition("/")[2]
+    return safe_name(wanted, fallback=sha256)

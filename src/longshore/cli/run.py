@@ -1,0 +1,87 @@
+"""`longshore run`: work until nothing is left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from longshore.cli.options import Call, common, waiting
+from longshore.cli.output import say
+from longshore.cli.program import OK, SOME_FAILED, WORK_LEFT, code_of_signal
+
+if TYPE_CHECKING:
+    from longshore.cli.watching import Score
+    from longshore.depot import Depot
+
+
+@click.command("run")
+@click.option("--forever", is_flag=True, help="Stay and wait for more.")
+@click.option("--workers", type=click.IntRange(1, 64), default=1, metavar="N", help="Worker processes [default: 1].")
+@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only jobs of these types.")
+@click.option("--all-tenants", is_flag=True, help="Work for every tenant and project.")
+@click.option("--while-stdin", is_flag=True, hidden=True)  # a worker of a fleet: ends when its parent does
+@waiting
+@common
+def command(call: Call, **how: Any) -> int:
+    """Work until nothing is left; wait for retries and for what other workers hold.
+
+    The first SIGINT or SIGTERM drains, the second aborts; both are safe. Exit 3 when a job failed for good in this run,
+    4 when work is left.
+    """
+    if how["offline"]:
+        call.flags["offline"] = True
+    if how["workers"] > 1:
+        from longshore.cli.fleet import run_fleet
+
+        return run_fleet(call, how)
+    if how["while_stdin"]:
+        from longshore.cli.fleet import drain_when_orphaned
+
+        drain_when_orphaned()
+    return run_alone(call, how)
+
+
+def run_alone(call: Call, how: dict[str, Any]) -> int:
+    """Work in this process."""
+    from longshore.cli.telling import teller
+    from longshore.cli.watching import watching
+
+    scope = None if how["all_tenants"] else call.scope
+    with call.depot() as depot:
+        counts = depot.ledger.counts(call.scope)
+        with watching(call, teller(call)) as (score, listen):
+            score.total = sum(counts[status] for status in counts if status.value in {"pending", "processing"}) or None
+            tally = depot.run(
+                scope=scope,
+                job_types=how["types"] or None,
+                forever=how["forever"],
+                max_wait_s=how["max_wait"],
+                on_note=listen,
+                handle_signals=True,
+            )
+        summarize(call, depot, score)
+    return code_of(tally.failed, stopped_by=tally.stopped_by, left=tally.left)
+
+
+def code_of(failed: int, *, stopped_by: str | None, left: bool) -> int:
+    """Give the exit code of a run."""
+    if stopped_by in {"SIGINT", "SIGTERM"}:
+        return code_of_signal(stopped_by)
+    if failed:
+        return SOME_FAILED
+    return WORK_LEFT if left or stopped_by else OK
+
+
+def summarize(call: Call, depot: Depot, score: Score) -> None:
+    """Say what the run came to and how the depot stands."""
+    from longshore.cli.telling import summary_text
+
+    jobs = {status.value: count for status, count in depot.ledger.counts(call.scope).items()}
+    if call.json:
+        done = {"completed": score.completed, "held": score.held, "failed": score.failed, "canceled": score.canceled}
+        left = {"pending": jobs["pending"], "processing": jobs["processing"], "skipped": score.held}
+        call.output.record("summary", {**done, **left, "retries": score.retries, "bytes": score.bytes, "jobs": jobs})
+    elif call.verbosity >= 0:
+        waiting_ = jobs["pending"] + jobs["processing"]
+        say(summary_text(score) + (f"; {waiting_} left" if waiting_ else ""))

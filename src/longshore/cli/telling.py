@@ -1,0 +1,100 @@
+"""How notes, jobs and results are written: the lines that DESIGN §9 promises, and their form for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from longshore.cli.output import moment, say, size
+from longshore.domain.notes import Note
+from longshore.domain.reasons import reason_named
+
+if TYPE_CHECKING:
+    from longshore.cli.options import Call
+    from longshore.cli.watching import Score
+    from longshore.domain.model import Job
+
+
+def teller(call: Call) -> Callable[[Note], None]:
+    """Give the listener that writes notes: all of them for a machine, results and failures for a person."""
+    if call.json:
+        return lambda note: _record(call, note)
+    return lambda note: _text(call, note)
+
+
+def _record(call: Call, note: Note) -> None:
+    facts = dict(note.facts)
+    if note.job_id is not None:
+        facts = {"job_id": note.job_id, "url": note.url, **facts}
+    # Lines that come in thousands are flushed by whoever ends the batch; the rest must be seen when they happen.
+    call.output.record(note.kind, facts, note.ts, flush=note.kind not in {"planned", "held"})
+
+
+def _text(call: Call, note: Note) -> None:
+    facts = note.facts
+    if note.kind in {"completed", "held"} and call.verbosity >= 0:
+        nbytes = facts.get("size_bytes")
+        place = facts.get("path") or facts.get("sha256") or ""
+        words = [note.kind.ljust(9), size(nbytes).rjust(9) if nbytes is not None else " " * 9, note.url or "", place]
+        if note.kind == "held" and facts.get("why"):
+            words.append(f"({facts['why']})")
+        call.output.text("  ".join(words))
+    elif note.kind == "failed" and call.verbosity > -2:
+        say(failure_text(str(facts.get("reason")), note.url or note.job_id or "", str(facts.get("message") or "")))
+    elif note.kind == "retry" and call.verbosity > 0:
+        say(f"later     {facts.get('reason')}  {note.url}: {facts.get('message')} (in {facts.get('delay_s')} s)")
+    elif note.kind == "started" and call.verbosity > 0:
+        say(f"started   {note.url}")
+
+
+def failure_text(reason: str, item: str, message: str) -> str:
+    """Say what failed, which item, why and what to do."""
+    return f"failed    {reason}  {item}: {message}\n  → {remedy(reason)}"
+
+
+def remedy(reason: str) -> str:
+    """Say what a person can do about a reason."""
+    try:
+        return reason_named(reason).remedy
+    except KeyError:
+        return "see `longshore show JOB`"
+
+
+def job_facts(job: Job) -> dict[str, Any]:
+    """Give the fields of a job's line."""
+    from longshore.domain.redaction import safe_url
+
+    request = job.request
+    return {
+        "job_id": job.job_id,
+        "status": job.status.value,
+        "stage": job.stage,
+        "url": safe_url(request.url) if request.url else None,
+        "reason": job.reason,
+        "message": job.message,
+        "job_type": job.job_type,
+        "attempts": job.attempts,
+        "work_id": safe_url(request.work_id) if request.work_id else None,
+        "source_ref": safe_url(request.source_ref) if request.source_ref else None,
+        "priority": job.priority,
+        "progress": job.progress,
+        "created_at": moment(job.created_at),
+        "updated_at": moment(job.updated_at),
+        "completed_at": _moment(job.completed_at),
+        "failed_at": _moment(job.failed_at),
+        "next_attempt_at": _moment(job.next_attempt_at),
+        "reuse_of_job_id": job.reuse_of_job_id,
+        "retry_of": job.retry_of,
+    }
+
+
+def _moment(micros: int | None) -> str | None:
+    return moment(micros) if micros is not None else None
+
+
+def summary_text(score: Score) -> str:
+    """Say in one line what a run came to."""
+    words = [("completed", score.completed), ("held before", score.held), ("failed", score.failed)]
+    words += [("canceled", score.canceled), ("tried again", score.retries)]
+    counted = [f"{count} {word}" for word, count in words if count or word == "completed"]
+    return ", ".join([*counted, size(score.bytes)])

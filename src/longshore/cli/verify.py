@@ -1,0 +1,67 @@
+"""`longshore verify`: is what we hold what we say?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from longshore.cli.options import Call, common
+from longshore.cli.output import say, size
+from longshore.cli.program import DAMAGE, OK
+from longshore.cli.watching import PLAIN_EVERY_S, on_terminal
+
+if TYPE_CHECKING:
+    from longshore.depot import Report
+
+
+@click.command("verify")
+@click.option("--all-tenants", is_flag=True, help="Of every tenant and project.")
+@common
+def command(call: Call, *, all_tenants: bool) -> int:
+    """Read every blob again and compare size and SHA-256. Exit 5 when something is damaged or missing."""
+    with call.depot() as depot:
+        report = depot.verify(everything=all_tenants, on_progress=_progress(call))
+    tell_report(call, "verify", report)
+    return DAMAGE if report.damage else OK
+
+
+def tell_report(call: Call, command_name: str, report: Report, *, dry_run: bool = False) -> None:
+    """Write findings and the summary."""
+    for finding in report.findings:
+        facts = {
+            "kind": finding.kind,
+            "subject": finding.subject,
+            "message": finding.message,
+            "healed": finding.healed,
+            "tenant_id": finding.scope.tenant_id,
+            "project_id": finding.scope.project_id,
+        }
+        if call.json:
+            call.output.record("finding", facts, flush=False)
+        else:
+            call.output.text(
+                f"{finding.kind}  {finding.subject}  {finding.message}" + ("  (healed)" if finding.healed else "")
+            )
+    healed = sum(finding.healed for finding in report.findings)
+    counts = {"checked": report.checked, "bytes": report.bytes, "findings": len(report.findings), "healed": healed}
+    if call.json:
+        call.output.record("summary", {"command": command_name, **counts, "dry_run": dry_run})
+    elif call.verbosity >= 0:
+        found = f"{len(report.findings)} findings, {healed} healed" if report.findings else "nothing found"
+        say(f"{report.checked} checked, {size(report.bytes)}: {found}")
+
+
+def _progress(call: Call) -> Callable[[int, int], None]:
+    every = 1.0 if on_terminal() else PLAIN_EVERY_S
+    due = [time.monotonic() + every]
+
+    def listen(blobs: int, nbytes: int) -> None:
+        now = time.monotonic()
+        if now >= due[0] and not call.json and call.verbosity >= 0:
+            due[0] = now + every
+            say(f"{blobs} checked, {size(nbytes)}")
+
+    return listen

@@ -1,0 +1,13 @@
+"""The generated pages say what the program does."""
+
+from __future__ import annotations
+
+import pytest
+
+from scripts.reference import FOLDER, pages
+
+
+@pytest.mark.parametrize("name", ["cli.md", "settings.md", "reasons.md", "states.md"])
+def test_the_page_is_what_the_code_says(name: str) -> None:
+    """If this fails: `python -m scripts.reference`."""
+    assert (FOLDER / name).read_text() == pages()[name], "run `python -m scripts.reference`"
