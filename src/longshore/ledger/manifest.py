@@ -90,8 +90,3 @@ def purge(tx: Tx, scope: Scope, job_ids: Sequence[str], *, before: Micros) -> in
     gone = Counter((scope.tenant_id, scope.project_id, str(row[1])) for row in rows)
     add_counts(tx, Counter({name: -count for name, count in gone.items()}))
     return len(rows)
-
-
-def scopes(tx: Tx) -> list[Scope]:
-    """Name every tenant and project there is."""
-    return [Scope(*row) for row in tx.all("scopes_known")]

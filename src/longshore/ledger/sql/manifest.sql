@@ -61,7 +61,3 @@ DELETE FROM events WHERE tenant_id = :tenant_id AND project_id = :project_id AND
 -- purge_jobs (tenant_id, project_id, job_id) --
 -- Grants and effects go with their job; whatever still points to it makes this fail, which is right.
 DELETE FROM jobs WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id
-
--- scopes_known --
--- Every tenant and project that has or had a job.
-SELECT DISTINCT tenant_id, project_id FROM counters ORDER BY tenant_id, project_id
