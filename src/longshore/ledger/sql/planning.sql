@@ -6,10 +6,10 @@ j.completed_at, j.failed_at, j.idempotency_key, j.work_id, j.source_ref, j.url, 
 j.max_attempts, j.run_id, j.request_id, j.user_id, j.book_id, j.media_type, j.source, j.lane_id
 
 -- plan_find --
--- The current jobs of a list of keys.
+-- The current jobs of a list of keys. CROSS JOIN: the keys lead, whatever the planner thinks of an empty table.
 SELECT j.idempotency_key, j.job_id, j.status, j.stage, j.seq
   FROM {each keys} AS k
-  JOIN jobs AS j ON j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_type = :job_type
+  CROSS JOIN jobs AS j ON j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_type = :job_type
    AND j.idempotency_key = k.value AND j.superseded = 0
 
 -- plan_find @postgres --
