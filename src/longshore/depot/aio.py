@@ -13,6 +13,7 @@ from longshore.depot.looking import Looking
 from longshore.domain.model import Scope
 from longshore.domain.notes import Listener
 from longshore.engine.crew import Yard
+from longshore.engine.errands import Tally
 from longshore.engine.liveness import Liveness, new_owner
 from longshore.engine.worker import Worker
 from longshore.errors import NoDepot
@@ -21,8 +22,6 @@ from longshore.store import open_store
 
 if TYPE_CHECKING:
     from longshore.config import Settings
-
-REFUSALS_KEPT = 1_000
 
 
 class AsyncDepot(Getting, Looking, Keeping):
@@ -36,6 +35,7 @@ class AsyncDepot(Getting, Looking, Keeping):
         self.on_note: Listener | None = None  # hears of every run
         self._workers: set[Worker] = set()
         self._closed = False
+        self.tally = Tally()
 
     @classmethod
     def open(

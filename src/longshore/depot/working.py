@@ -24,6 +24,7 @@ class Working(Base):
     """Verbs that hand in work and do it."""
 
     on_note: Listener | None  # hears of every run
+    tally: Tally  # of the last run
     _workers: set[Worker]
 
     async def add(
@@ -70,6 +71,7 @@ class Working(Base):
         await bury(self.yard)
         async with crew(self.yard, on_note or self.on_note) as tools:
             worker = Worker(tools)
+            self.tally = worker.tally
             self._workers.add(worker)
             try:
                 with obeyed_by(worker, handle=handle_signals):

@@ -25,6 +25,7 @@ class Reused:
     of_job_id: str
     artifact_id: str
     facts: dict[str, Any] = field(default_factory=dict)
+    pointer: str | None = None  # sensitive: for the caller's own eyes, never written
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from longshore import failpoints
 from longshore.domain.model import SECOND, Artifact, Blob, Expect, Lease, NewArtifact, Scope, UrlVersion, Validators
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from longshore.ledger import Ledger
     from longshore.store import Store
 
+ANEW: Final = {"fetch": "anew"}  # a job's parameters: fetch whatever is held and whatever the server says
 failpoints.declare("adopt.recovered", "adopt.begun")
 
 
@@ -52,7 +53,7 @@ class KnownContent:
             "stream_bytes": 0,
             "revalidated": why == "revalidated",
         }
-        return Reused(artifact.created_by_job_id or "", artifact.artifact_id, facts)
+        return Reused(artifact.created_by_job_id or "", artifact.artifact_id, facts, pointer=artifact.pointer)
 
 
 class Known:
@@ -68,6 +69,8 @@ class Known:
             return
         by_scope: dict[Scope, list[Lease]] = {}
         for lease in leases:
+            if lease.job.request.params.get("fetch") == ANEW["fetch"]:
+                continue
             by_scope.setdefault(lease.scope, []).append(lease)
         for scope, group in by_scope.items():
             hits = await self._ledger.read_soon(known_content, scope, group)

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from longshore.domain.model import Artifact, Micros, Scope
-from longshore.ledger.rows import artifact_of
+from longshore.domain.model import Artifact, Job, Micros, Scope
+from longshore.ledger.rows import artifact_of, job_of
 from longshore.ledger.statements import register
 from longshore.ledger.tx import Tx
 
@@ -40,12 +40,23 @@ def referenced(tx: Tx, scope: Scope, hashes: Sequence[str]) -> set[str]:
     return {row[0] for name in ("hashes_named", "hashes_intended") for row in tx.many(name, rows)}
 
 
-def scopes_known(tx: Tx) -> list[Scope]:
-    """Name every tenant and project that ever had a job."""
-    return [Scope(*row) for row in tx.all("scopes_known")]
-
-
 def artifacts_after(tx: Tx, scope: Scope, after: str, many: int) -> list[Artifact]:
     """Give the next page of a tenant and project's artifacts."""
     tx.enter(scope.tenant_id)
     return [artifact_of(row) for row in tx.all("artifacts_after", after=after, many=many, **scope._asdict())]
+
+
+def jobs_named(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> dict[str, Job]:
+    """Give named jobs by their ids, in one statement."""
+    tx.enter(scope.tenant_id)
+    rows = tx.all("jobs_named", job_ids=json.dumps(list(job_ids)), **scope._asdict())
+    return {job.job_id: job for job in map(job_of, rows)}
+
+
+def results_named(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> dict[str, list[Artifact]]:
+    """Give the results of named jobs, in one statement."""
+    tx.enter(scope.tenant_id)
+    found: dict[str, list[Artifact]] = {}
+    for row in tx.all("results_named", job_ids=json.dumps(list(job_ids)), **scope._asdict()):
+        found.setdefault(row[-1], []).append(artifact_of(row[:-1]))
+    return found

@@ -48,7 +48,8 @@ class Watch:
                     self.tell("completed", lease, attempts=attempts, **self._completed(lease, outcome, settled))
             case Reused():
                 tally.reused += 1
-                self.tell("held", lease, attempts=lease.job.attempts, artifact_id=outcome.artifact_id, **outcome.facts)
+                if self._listener:
+                    self.tell("held", lease, attempts=lease.job.attempts, **self._reused(lease, outcome))
             case Failed():
                 tally.failed += 1
                 self.tell("failed", lease, reason=outcome.reason, message=outcome.message, attempts=attempts)
@@ -63,6 +64,19 @@ class Watch:
                 pass
             case _:
                 assert_never(outcome)
+
+    def _reused(self, lease: Lease, outcome: Reused) -> dict[str, Any]:
+        facts, pointer = outcome.facts, outcome.pointer
+        path = self._path_of(lease.scope, pointer) if pointer else None
+        return {
+            "artifact_id": outcome.artifact_id,
+            "sha256": facts.get("sha256"),
+            "size_bytes": facts.get("size_bytes"),
+            **({"path": str(path)} if path else {}),
+            "deduplicated": True,
+            "resumed_from_bytes": 0,
+            "why": f"same content as {outcome.of_job_id} ({facts.get('why')})",
+        }
 
     def _completed(self, lease: Lease, outcome: Completed, settled: Settled) -> dict[str, Any]:
         if not outcome.artifacts:

@@ -36,12 +36,22 @@ SELECT fingerprint FROM effects
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND kind = 'FINALIZE' AND state = 'intended'
    AND fingerprint = :sha256
 
--- scopes_known --
-SELECT DISTINCT tenant_id, project_id FROM lanes ORDER BY tenant_id, project_id
-
 -- artifacts_after --
 -- Every artifact of a tenant and project, a page at a time.
 SELECT {artifact} FROM artifacts AS a
  WHERE a.tenant_id = :tenant_id AND a.project_id = :project_id AND a.artifact_id > :after
  ORDER BY a.artifact_id
  LIMIT :many
+
+-- jobs_named --
+SELECT {job} FROM jobs AS j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id IN (SELECT value FROM {each job_ids})
+
+-- results_named --
+-- The results of named jobs, in order; a skipped job's are linked to it like its own.
+SELECT {artifact}, r.job_id
+  FROM job_artifacts AS r
+  JOIN artifacts AS a ON a.tenant_id = r.tenant_id AND a.project_id = r.project_id AND a.artifact_id = r.artifact_id
+ WHERE r.tenant_id = :tenant_id AND r.project_id = :project_id AND r.role = 'result'
+   AND r.job_id IN (SELECT value FROM {each job_ids})
+ ORDER BY r.job_id, r.ordinal
