@@ -11,7 +11,7 @@ from longshore.depot.reconciling import Reconciler
 from longshore.depot.records import Report
 from longshore.depot.verifying import Verifier
 from longshore.domain.model import Artifact, Scope
-from longshore.ledger.manifest import scopes
+from longshore.engine.questions import scopes_known
 from longshore.store.placing import Mode, place
 
 
@@ -27,7 +27,7 @@ class Keeping(Base):
     ) -> Report:
         """Read every blob again and compare size and hash; what is lost or damaged is marked and reported."""
         verifier = Verifier(self.ledger, self.store)
-        where = await self.ledger.read_soon(scopes) if everything else [scope or self.scope]
+        where = await self.ledger.read_soon(scopes_known) if everything else [scope or self.scope]
         return await self._thread(verifier.verify, where, on_progress)
 
     async def reconcile(self, *, dry_run: bool = False) -> Report:

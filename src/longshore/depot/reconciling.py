@@ -20,9 +20,8 @@ from longshore.depot.records import Report
 from longshore.depot.verifying import all_artifacts
 from longshore.domain.model import SECOND, Artifact, Job, Scope
 from longshore.domain.states import TERMINAL
-from longshore.engine.questions import referenced
+from longshore.engine.questions import referenced, scopes_known
 from longshore.errors import Locked, NotFound
-from longshore.ledger.manifest import scopes
 from longshore.ledger.registry import mark_available
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ class Reconciler:
         return False
 
     def _rows_without_files(self, report: Report, dry_run: bool) -> None:
-        for scope in self._ledger.read(scopes):
+        for scope in self._ledger.read(scopes_known):
             for page in _pages(all_artifacts(self._ledger, scope)):
                 lost = [one for one in page if one.availability == "available" and not self._exists(one)]
                 back = [one for one in page if one.availability == "missing" and self._exists(one)]

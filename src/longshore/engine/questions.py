@@ -60,3 +60,8 @@ def results_named(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> dict[str, lis
     for row in tx.all("results_named", job_ids=json.dumps(list(job_ids)), **scope._asdict()):
         found.setdefault(row[-1], []).append(artifact_of(row[:-1]))
     return found
+
+
+def scopes_known(tx: Tx) -> list[Scope]:
+    """Name every tenant and project that has or had a job."""
+    return [Scope(*row) for row in tx.all("scopes_known")]

@@ -55,3 +55,7 @@ SELECT {artifact}, r.job_id
  WHERE r.tenant_id = :tenant_id AND r.project_id = :project_id AND r.role = 'result'
    AND r.job_id IN (SELECT value FROM {each job_ids})
  ORDER BY r.job_id, r.ordinal
+
+-- scopes_known --
+-- Every tenant and project that has or had a job.
+SELECT DISTINCT tenant_id, project_id FROM counters ORDER BY tenant_id, project_id
