@@ -39,6 +39,18 @@ def test_informational_heads_and_trailing_rows_are_not_the_answer() -> None:
     assert got.status == 200 and got.validators.etag is None and got.length == 1
 
 
+def test_trailers_are_not_headers_and_bare_line_feeds_are_read() -> None:
+    got = parse_head([b"HTTP/1.1 200 OK\r\n", b"A: 1\r\n", b"\r\n", b'ETag: "no"\r\n', b"\r\n"], "u")
+    assert got.headers == {"a": "1"} and got.validators.etag is None
+    assert parse_head([b"HTTP/1.1 200 OK\n", b"A: 1\n", b"\n"], "u").headers == {"a": "1"}
+
+
+def test_a_head_that_was_cut_is_none() -> None:
+    for lines in ([b"HTTP/1.1 200 OK\r\n"], [b"HTTP/1.1 200 OK\r\n", b"Content-Le"], []):
+        with pytest.raises(Reasoned):
+            parse_head(lines, "u")
+
+
 @pytest.mark.parametrize(
     "fields",
     [

@@ -56,8 +56,13 @@ def split_fields(lines: Sequence[bytes]) -> tuple[str, int, dict[str, str], dict
     Informational heads come before it.
     """
     text = b"".join(lines).decode("latin-1")
+    if "\r\n\r\n" not in text:
+        text = text.replace("\r\n", "\n").replace("\n", "\r\n")  # bare line feeds are allowed
     start = text.rfind("\r\nHTTP/")
-    rows = (text[start + 2 :] if start >= 0 else text).split("\r\n")
+    head, end, _trailers = (text[start + 2 :] if start >= 0 else text).partition("\r\n\r\n")
+    if not end:
+        raise _broken("the answer ended inside its headers")
+    rows = head.split("\r\n")
     parts = rows[0].split(" ", 2)
     if len(parts) < 2 or not (parts[1].isascii() and parts[1].isdigit()):
         raise _broken("the status line cannot be read")

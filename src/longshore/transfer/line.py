@@ -41,6 +41,8 @@ class Line:
         self.lines: list[bytes] = []
         self._sent_headers: list[str] | None = None
         self._sent_nobody = False
+        self._sent_exactly = False
+        self._sent_most = -1
         self._done: asyncio.Future[None] | None = None
         self._set_constants(ca_file)
         self._clear()
@@ -93,6 +95,8 @@ class Line:
         self.ask, self.target, self.sink, self.hops, self._max = ask, target, sink, hops, max_bytes
         easy = self.easy
         easy.setopt(pycurl.URL, target.url)
+        if self._sent_exactly or "%" in target.url:
+            self._send_exactly(target)
         nobody = sink is None
         if nobody is not self._sent_nobody:
             easy.setopt(pycurl.NOBODY, nobody)
@@ -102,9 +106,21 @@ class Line:
         if headers != self._sent_headers:
             easy.setopt(pycurl.HTTPHEADER, headers)
             self._sent_headers = headers
+        if max_bytes != self._sent_most:
+            easy.setopt(pycurl.MAXFILESIZE_LARGE, max_bytes)  # libcurl refuses a declared length before any body
+            self._sent_most = max_bytes
         self._done = future = asyncio.get_running_loop().create_future()
         self._reactor.start(self)
         return future
+
+    def _send_exactly(self, target: Target) -> None:
+        """Keep the URL's escapes as they were written: libcurl would change %7e to %7E, and a signature would break.
+
+        The option cannot be taken back, so a handle that had it once always gets it.
+        """
+        if target.scheme in ("http", "https") and self._settings.proxy is None:
+            self.easy.setopt(pycurl.REQUEST_TARGET, "/" + target.url.split("/", 3)[3])
+            self._sent_exactly = True
 
     def finished(self, code: int, message: str) -> None:
         """Take libcurl's verdict and end the future."""
@@ -122,6 +138,10 @@ class Line:
         fault = self._fault
         if fault is not None and not isinstance(fault, _EnoughError):
             raise fault
+        if code == pycurl.E_FILESIZE_EXCEEDED and self.head is None:
+            self._begin()  # says it in our words, unless the length is that of a refusal's page
+            if self.head is not None and self.head.status not in (200, 206):
+                return
         if code and fault is None:
             if self.refused is not None and not self.opened:
                 raise Reasoned(
