@@ -82,6 +82,8 @@ def reason_of(code: int, message: str, *, scheme: str, begun: bool) -> str:
         return "host_key"
     if code in _TLS:
         return "connect" if code == pycurl.E_SSL_CONNECT_ERROR and any(w in message for w in _CUT_SHORT) else "tls"
+    if code == pycurl.E_OPERATION_TIMEDOUT and "Resolv" in message:
+        return "dns"
     if code in _BROKEN_LINE:
         return "truncated" if begun or code == pycurl.E_PARTIAL_FILE else _unanswered(code)
     if code == pycurl.E_SSH:

@@ -1,0 +1,236 @@
+"""Real servers: nginx over HTTP/1.1, TLS and HTTP/2, vsftpd, sshd."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trustme
+
+from longshore.transfer import Ask, Credential, Discard, NetworkPolicy, Transfer, TransferSettings
+from tests.support.fileservers import Ftp, Sftp
+from tests.support.nginx import Nginx
+from tests.support.origin import Origin, Thing, cut, redirect, stamped
+from tests.transfer.wire import LOOPBACK, fails, fetch, reason, within
+
+SIZE = 3_000_000
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("served")
+    for above in (folder, *folder.parents):
+        if os.stat(above).st_uid == os.geteuid() and above != Path("/") and str(above).startswith("/tmp/"):
+            above.chmod(0o755)  # vsftpd's anonymous user must be able to walk here
+    (folder / "a.bin").write_bytes(stamped(1, SIZE))
+    (folder / "small.pdf").write_bytes(b"%PDF-1.4 tiny")
+    (folder / "empty").write_bytes(b"")
+    for file in folder.iterdir():
+        file.chmod(0o644)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def nginx(root: Path) -> Iterator[Nginx]:
+    with Nginx(root) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def trusting(nginx: Nginx) -> TransferSettings:
+    return TransferSettings(ca_file=str(nginx.ca))
+
+
+# --- nginx
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_bodies_ranges_and_conditions(nginx: Nginx, trusting: TransferSettings, secure: bool) -> None:
+    base = nginx.https if secure else nginx.http
+    answer, body = fetch(f"{base}/a.bin", settings=trusting)
+    assert body == stamped(1, SIZE)
+    etag = answer.head.validators.strong_etag
+    assert etag is not None and answer.head.headers["accept-ranges"] == "bytes"
+    answer, body = fetch(Ask(f"{base}/a.bin", start=1_000_000, if_range=etag), settings=trusting)
+    assert answer.head.status == 206 and body == stamped(1, SIZE)[1_000_000:]
+    assert answer.head.validators.etag == etag
+    answer, body = fetch(Ask(f"{base}/a.bin", start=1_000_000, if_range='"stale"'), settings=trusting)
+    assert answer.head.status == 200 and len(body) == SIZE
+    answer, _ = fetch(Ask(f"{base}/a.bin", start=SIZE), settings=trusting)
+    assert answer.head.status == 416 and answer.head.total == SIZE
+    answer, _ = fetch(Ask(f"{base}/a.bin", if_none_match=etag), settings=trusting)
+    assert answer.head.status == 304
+    answer, body = fetch(f"{base}/empty", settings=trusting)
+    assert body == b"" and answer.head.length == 0
+    assert reason(f"{base}/nothing", settings=trusting) == "http_404"
+
+
+def test_http2_is_negotiated(nginx: Nginx, trusting: TransferSettings) -> None:
+    fetch(f"{nginx.https}/small.pdf?two", settings=trusting)
+    fetch(f"{nginx.https}/small.pdf?one", settings=replace(trusting, http2=False))
+    log = "\n".join(nginx.requests())
+    assert '"GET /small.pdf?two HTTP/2.0"' in log and '"GET /small.pdf?one HTTP/1.1"' in log
+
+
+def test_many_streams_over_http2(nginx: Nginx, trusting: TransferSettings) -> None:
+    async def many(transfer: Transfer) -> int:
+        asks = (transfer.fetch(Ask(f"{nginx.https}/a.bin?{n}"), Discard()) for n in range(24))
+        return sum(answer.received_bytes for answer in await asyncio.gather(*asks))
+
+    assert within(many, settings=trusting) == 24 * SIZE
+
+
+def test_a_server_without_ranges(nginx: Nginx, trusting: TransferSettings) -> None:
+    answer, body = fetch(Ask(f"{nginx.http}/norange/a.bin", start=1000), settings=trusting)
+    assert answer.head.status == 200 and len(body) == SIZE
+
+
+def test_compression_is_not_asked_for(nginx: Nginx) -> None:
+    answer, body = fetch(f"{nginx.http}/gz/a.bin")
+    assert answer.head.encoding is None and body == stamped(1, SIZE)
+
+
+def test_an_empty_reply(nginx: Nginx) -> None:
+    assert reason(f"{nginx.http}/reset") == "protocol_error"
+
+
+# --- TLS
+
+
+def test_a_certificate_nobody_vouches_for(nginx: Nginx) -> None:
+    assert reason(f"{nginx.https}/a.bin") == "tls"
+
+
+def _context(authority: trustme.CA, *names: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(*names).configure_cert(context)
+    return context
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> tuple[trustme.CA, TransferSettings]:
+    made = trustme.CA()
+    made.cert_pem.write_to_path(tmp_path / "ca.pem")
+    return made, TransferSettings(ca_file=str(tmp_path / "ca.pem"))
+
+
+def test_names_are_verified(authority: tuple[trustme.CA, TransferSettings]) -> None:
+    made, settings = authority
+    with Origin(tls=_context(made, "127.0.0.1")) as right, Origin(tls=_context(made, "other.example")) as wrong:
+        assert fetch(right.add("/a", Thing(b"x")), settings=settings)[1] == b"x"
+        assert reason(wrong.add("/a", Thing(b"x")), settings=settings) == "tls"
+        assert wrong.requests == []
+
+
+def test_old_protocols_are_refused(authority: tuple[trustme.CA, TransferSettings]) -> None:
+    made, settings = authority
+    context = _context(made, "127.0.0.1")
+    context.minimum_version = ssl.TLSVersion.TLSv1
+    context.maximum_version = ssl.TLSVersion.TLSv1_1
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with Origin(tls=context) as origin:
+        assert reason(origin.add("/a", Thing(b"x")), settings=settings) == "tls"
+
+
+def test_https_never_goes_down_to_http(authority: tuple[trustme.CA, TransferSettings], origin: Origin) -> None:
+    made, settings = authority
+    with Origin(tls=_context(made, "127.0.0.1")) as secure:
+        url = secure.add("/a", redirect(origin.add("/b", Thing())))
+        assert reason(url, settings=settings) == "forbidden_redirect"
+        assert origin.requests == []
+        origin.add("/up", redirect(secure.add("/c", Thing(b"up"))))
+        assert fetch(origin.url("/up"), settings=settings)[1] == b"up"
+
+
+def test_a_tls_stream_cut_without_goodbye(authority: tuple[trustme.CA, TransferSettings]) -> None:
+    made, settings = authority
+    with Origin(tls=_context(made, "127.0.0.1")) as secure:
+        assert reason(secure.add("/a", cut(Thing(stamped(1, 50_000)), 30_000)), settings=settings) == "truncated"
+
+
+def test_netrc_goes_over_tls(authority: tuple[trustme.CA, TransferSettings], tmp_path: Path) -> None:
+    made, settings = authority
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password pw\n")
+    with Origin(tls=_context(made, "127.0.0.1")) as secure:
+        fetch(secure.add("/a", Thing()), settings=replace(settings, netrc=str(tmp_path / "netrc")))
+        assert secure.requests[0].headers["authorization"] == "Basic bWU6cHc="
+
+
+# --- FTP and SFTP
+
+
+@pytest.fixture(scope="module")
+def ftp(root: Path) -> Iterator[Ftp]:
+    with Ftp(root) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def sftp(root: Path) -> Iterator[Sftp]:
+    with Sftp(root) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def known(sftp: Sftp) -> TransferSettings:
+    who = Credential(username=sftp.user, key_file=str(sftp.key))
+    return TransferSettings(known_hosts=str(sftp.known), credentials={"sftp://127.0.0.1": who})
+
+
+def _sftp_url(sftp: Sftp, name: str) -> str:
+    return sftp.url(name).replace(f"{sftp.user}@", "")
+
+
+def test_ftp(ftp: Ftp) -> None:
+    answer, body = fetch(ftp.url("a.bin"))
+    assert body == stamped(1, SIZE) and answer.head.length == SIZE and answer.head.validators.last_modified
+    answer, body = fetch(Ask(ftp.url("a.bin"), start=1_000_000))
+    assert body == stamped(1, SIZE)[1_000_000:] and answer.head.status == 206
+    span = answer.head.content_range
+    assert span is not None and (span.first, span.last, span.total) == (1_000_000, SIZE - 1, SIZE)
+    assert within(lambda transfer: transfer.probe(Ask(ftp.url("a.bin")))).head.length == SIZE
+    assert fetch(ftp.url("empty"))[1] == b""
+    assert reason(ftp.url("nothing")) == "remote_not_found"
+    assert reason(Ask(ftp.url("a.bin"), start=SIZE + 1)) == "bad_range"
+    assert reason(Ask(ftp.url("a.bin"), max_bytes=1000)) == "too_large"
+    assert reason(ftp.url("a.bin"), policy=NetworkPolicy()) == "forbidden_address"
+
+
+def test_clear_text_where_tls_is_expected(ftp: Ftp) -> None:
+    assert reason(ftp.url("a").replace("ftp://", "https://")) == "tls"
+
+
+def test_ftp_credentials_never_show(ftp: Ftp) -> None:
+    error = fails(ftp.url("a.bin").replace("ftp://", "ftp://bob:CANARY@"))
+    assert error.reason == "auth_required" and "CANARY" not in str(error)
+
+
+def test_sftp(sftp: Sftp, known: TransferSettings) -> None:
+    answer, body = fetch(_sftp_url(sftp, "a.bin"), settings=known)
+    assert body == stamped(1, SIZE) and answer.head.length == SIZE
+    answer, body = fetch(Ask(_sftp_url(sftp, "a.bin"), start=1_000_000), settings=known)
+    assert body == stamped(1, SIZE)[1_000_000:] and answer.head.total == SIZE
+    assert fetch(_sftp_url(sftp, "empty"), settings=known)[1] == b""
+    assert reason(_sftp_url(sftp, "nothing"), settings=known) == "remote_not_found"
+
+
+def test_sftp_host_keys(sftp: Sftp, known: TransferSettings, tmp_path: Path) -> None:
+    url = _sftp_url(sftp, "small.pdf")
+    nobody = replace(known, known_hosts=str(tmp_path / "known_hosts"))
+    assert reason(url, settings=nobody) == "host_key", "an unknown key is refused"
+    learning = replace(nobody, host_keys="accept_new")
+    assert fetch(url, settings=learning)[1].startswith(b"%PDF-")
+    assert fetch(url, settings=nobody)[1].startswith(b"%PDF-"), "the key was learned"
+    kind, key = (sftp.home / "user_key.pub").read_text().split()[:2]
+    (tmp_path / "known_hosts").write_text(f"[127.0.0.1]:{sftp.port} {kind} {key}\n")
+    assert reason(url, settings=learning) == "host_key", "a changed key is refused in every mode"
+
+
+def test_sftp_without_credentials_uses_no_key_of_the_user(sftp: Sftp) -> None:
+    settings = TransferSettings(known_hosts=str(sftp.known))
+    assert reason(_sftp_url(sftp, "a.bin"), settings=settings, policy=LOOPBACK) == "auth_required"
