@@ -6,6 +6,10 @@ from pathlib import Path
 import pytest
 
 from longshore.store import LocalStore
+from tests.support.postgres import own_postgres_cluster, postgres_cluster, postgres_dsn
+from tests.support.weed import own_weed, weed
+
+__all__ = ["own_postgres_cluster", "own_weed", "postgres_cluster", "postgres_dsn", "weed"]
 
 
 @pytest.fixture

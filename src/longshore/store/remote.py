@@ -1,0 +1,290 @@
+"""What the stores elsewhere share: parts wait on this machine, blobs are objects under a key that is their pointer.
+
+An object appears whole or not at all, and its name is its hash: so there is no private name in between, and writing
+the same object twice does no harm. `stage` makes the parts durable here; `link` puts the objects there.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple, Protocol
+
+from longshore import failpoints
+from longshore.domain.model import Blob, Scope
+from longshore.errors import NotFound, PublishFailed, StoreError, StoreUnavailable
+from longshore.store import disk, names
+from longshore.store.barriers import Barriers
+from longshore.store.contract import Held, Staged
+from longshore.store.parts import BODY, Part
+from longshore.store.scopes import ScopeNotes
+from longshore.store.settings import StoreSettings
+from longshore.store.staging import Staging
+from longshore.store.waiting import Recovering, check_part, extension_of
+
+THREADS: Final = 16
+READ_AHEAD: Final = 4 << 20
+COUNT_AGAIN_S: Final = 60.0
+QUARANTINE: Final = ".quarantine/"
+failpoints.declare("put.object", "put.done", "delete.object")
+
+
+class Found(NamedTuple):
+    """An object as a listing gives it."""
+
+    key: str
+    size_bytes: int
+    modified_at: int
+
+
+class Objects(Protocol):
+    """The little that a backend must do. Errors are `StoreError`; a missing object is None, False or `NotFound`."""
+
+    backend: str
+
+    def put(self, key: str, body: bytes | Part, content_type: str) -> bool:
+        """Create an object, whole and durable; False if there is one already."""
+
+    def size(self, key: str) -> int | None:
+        """Give an object's size."""
+
+    def read(self, key: str, start: int, end: int) -> bytes:
+        """Give some of an object's bytes."""
+
+    def list(self, prefix: str) -> Iterator[Found]:
+        """Give every object whose key begins so, in order."""
+
+    def move(self, key: str, target: str) -> bool:
+        """Give an object another key."""
+
+    def delete(self, key: str) -> bool:
+        """Remove an object."""
+
+    def collect(self, older_than_s: float) -> int:
+        """Remove what dead writers left invisible; give the number."""
+
+    def close(self) -> None:
+        """Let go."""
+
+
+class ObjectFile(io.RawIOBase):
+    """An object as a file to read, with random access."""
+
+    def __init__(self, size: int, read: Callable[[int, int], bytes]) -> None:
+        super().__init__()
+        self._size = size
+        self._read = read
+        self._at = 0
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go somewhere."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Read on from here."""
+        end = min(self._size, self._at + len(buffer))
+        if self._at >= end:
+            return 0
+        data = self._read(self._at, end)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+class RemoteStore(Recovering):
+    """Blobs elsewhere, parts here."""
+
+    def __init__(self, objects: Objects, parts: Path, settings: StoreSettings) -> None:
+        self.objects = objects
+        self.backend = objects.backend
+        self.settings = settings
+        try:
+            disk.make_root(parts)
+            self._fd = os.open(parts, disk.DIRECTORY)
+            self.staging = Staging(self._fd, ".staging", settings, self._count)
+        except OSError as error:
+            raise disk.typed(error, f"opening the parts at {parts}") from error
+        self._barriers = Barriers(self._fd)
+        self._pool = ThreadPoolExecutor(THREADS, "longshore-put")
+        self._notes = ScopeNotes(objects.put, objects.read, objects.size)
+        self._counted: dict[str, tuple[float, int]] = {}
+
+    def stage(self, items: Sequence[Staged]) -> list[StoreError | None]:
+        """Make parts durable here; a small body is durable only when it is put."""
+        results: list[StoreError | None] = [None] * len(items)
+        with self._barriers.open(0, "stage.barrier") as barrier:
+            for index, item in enumerate(items):
+                try:
+                    names.check_sha256(item.sha256)
+                    if isinstance(item.body, Part):
+                        check_part(item, item.body)
+                        barrier.cover(item.body.fd)
+                    elif len(item.body) != item.size_bytes:
+                        raise PublishFailed("the body is not as long as was announced")
+                    item.staged_as = BODY
+                except StoreError as error:
+                    results[index] = error
+            try:
+                barrier.wait()
+            except OSError as error:
+                self.clean(items)
+                return [PublishFailed(f"the batch could not be made durable: {error.strerror}") for _ in items]
+        return results
+
+    def link(self, items: Sequence[Staged]) -> list[Blob | StoreError]:
+        """Put the objects, many at a time; one that is there already is checked and kept."""
+        return list(self._pool.map(self._link_one, items))
+
+    def _link_one(self, item: Staged) -> Blob | StoreError:
+        if item.staged_as is None:
+            return PublishFailed("not staged")
+        try:
+            place = names.place(item.scope, item.sha256, extension_of(item), self.settings.shard_width)
+            self._notes.keep(item.scope)
+            held = self._put(place.pointer, item)
+        except StoreError as error:
+            return error
+        if not held:
+            self._add_to_count(item.scope.tenant_id, item.size_bytes)
+        return Blob(item.sha256, item.size_bytes, place.pointer, self.backend, item.content_type, held)
+
+    def _put(self, key: str, item: Staged) -> bool:
+        """Put one object; True if the very bytes were there before."""
+        for _ in range(3):
+            failpoints.hit("put.object")
+            if self.objects.put(key, item.body, item.content_type):
+                failpoints.hit("put.done")
+                return False
+            size = self.objects.size(key)
+            if size == item.size_bytes:
+                return True
+            if size is not None:
+                self.objects.move(key, f"{QUARANTINE}{key}.{uuid.uuid4().hex[:12]}")
+        raise StoreUnavailable(f"blob {item.sha256} could not be put: others write it at the same time")
+
+    def clean(self, items: Sequence[Staged]) -> None:
+        """Forget the parts, after the registering transaction (or instead of it)."""
+        for item in items:
+            failpoints.hit("clean.unlink")
+            if isinstance(item.body, Part):
+                item.body.discard()
+            item.staged_as = None
+
+    def find(self, scope: Scope, sha256: str, content_type: str) -> Blob | None:
+        """Find a blob by its hash."""
+        wanted = names.place(scope, names.check_sha256(sha256), "", self.settings.shard_width).pointer
+        for found in self.objects.list(wanted):
+            return Blob(sha256, found.size_bytes, found.key, self.backend, content_type, deduplicated=True)
+        return None
+
+    def stat(self, scope: Scope, sha256: str) -> Blob | None:
+        """Find a blob by its hash."""
+        return self.find(scope, sha256, "application/octet-stream")
+
+    def sizes(self, scope: Scope, pointers: Sequence[str]) -> list[int | None]:
+        """Give the size of each blob, or None where there is none."""
+
+        def size(pointer: str) -> int | None:
+            try:
+                return self.objects.size(names.parse(scope, pointer).pointer)
+            except NotFound:
+                return None
+
+        return list(self._pool.map(size, pointers))
+
+    def path(self, scope: Scope, pointer: str) -> Path | None:
+        """There are no files."""
+        names.parse(scope, pointer)
+        return None
+
+    def open(self, scope: Scope, pointer: str) -> BinaryIO:
+        """Open a blob for reading, with random access."""
+        place = names.parse(scope, pointer)
+        size = self.objects.size(place.pointer)
+        if size is None:
+            raise NotFound(f"blob {place.sha256} is not in the store")
+        raw = ObjectFile(size, lambda start, end: self.objects.read(place.pointer, start, end))
+        return io.BufferedReader(raw, READ_AHEAD)
+
+    def walk(self) -> Iterator[Held]:
+        """Give every blob of every tenant."""
+        for found in self.objects.list(""):
+            pieces = found.key.split("/")
+            if found.key.startswith(".") or len(pieces) < 3 or len(pieces[-1]) < 64:
+                continue
+            scope = self._notes.read(pieces[0], pieces[1])
+            yield Held(scope, pieces[-1][:64], found.size_bytes, found.key, found.modified_at)
+
+    def remove(self, scope: Scope, pointer: str) -> bool:
+        """Remove a blob that no row points to; False if it was gone."""
+        failpoints.hit("delete.object")
+        try:
+            return self.objects.delete(names.parse(scope, pointer).pointer)
+        except NotFound:
+            return False
+
+    def quarantine(self, scope: Scope, pointer: str, why: str) -> str | None:
+        """Move a blob out of reach and give its name there; None if it was gone."""
+        try:
+            key = names.parse(scope, pointer).pointer
+        except NotFound:
+            return None
+        name = f"{key}.{uuid.uuid4().hex[:12]}"
+        return name if self.objects.move(key, QUARANTINE + name) else None
+
+    def restore(self, scope: Scope, name: str) -> bool:
+        """Put a quarantined blob back under its name; what has the name by now stays."""
+        try:
+            key = names.parse(scope, name.rpartition(".")[0]).pointer
+        except NotFound:
+            return False
+        if self.objects.size(key) is not None:
+            return self.objects.delete(QUARANTINE + name)
+        return self.objects.move(QUARANTINE + name, key)
+
+    def forget(self, scope: Scope, name: str) -> None:
+        """Remove something from quarantine for good."""
+        try:
+            names.parse(scope, name.rpartition(".")[0])
+        except NotFound:
+            return
+        self.objects.delete(QUARANTINE + name)
+
+    def collect(self, older_than_s: float = 86_400.0) -> int:
+        """Remove what dead writers left invisible (unfinished multipart uploads); give the number."""
+        return self.objects.collect(older_than_s)
+
+    def _count(self, tenant_id: str) -> int:
+        known = self._counted.get(tenant_id)
+        if known is None or time.monotonic() - known[0] > COUNT_AGAIN_S:
+            total = sum(found.size_bytes for found in self.objects.list(names.encode(tenant_id) + "/"))
+            known = self._counted[tenant_id] = (time.monotonic(), total)
+        return known[1]
+
+    def _add_to_count(self, tenant_id: str, nbytes: int) -> None:
+        known = self._counted.get(tenant_id)
+        if known is not None:
+            self._counted[tenant_id] = (known[0], known[1] + nbytes)
+
+    def close(self) -> None:
+        """Let go."""
+        self._pool.shutdown()
+        self._barriers.close()
+        self.staging.close()
+        os.close(self._fd)
+        self.objects.close()

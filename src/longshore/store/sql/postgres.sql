@@ -1,0 +1,51 @@
+-- The store's own schema: blobs in pieces, reached by the service only. Safe to run again.
+
+-- name: create
+CREATE SCHEMA IF NOT EXISTS longshore_store;
+CREATE TABLE IF NOT EXISTS longshore_store.objects (
+    object_key   text COLLATE "C" PRIMARY KEY,
+    byte_size    bigint NOT NULL CHECK (byte_size >= 0),
+    content_type text NOT NULL,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE TABLE IF NOT EXISTS longshore_store.pieces (
+    object_key text COLLATE "C" NOT NULL
+        REFERENCES longshore_store.objects (object_key) ON DELETE CASCADE ON UPDATE CASCADE,
+    ordinal    integer NOT NULL CHECK (ordinal >= 0),
+    data       bytea NOT NULL,
+    PRIMARY KEY (object_key, ordinal)
+);
+ALTER TABLE longshore_store.pieces ALTER COLUMN data SET STORAGE EXTERNAL;
+
+-- name: exists
+SELECT to_regclass('longshore_store.pieces') IS NOT NULL;
+
+-- name: add_object
+INSERT INTO longshore_store.objects (object_key, byte_size, content_type)
+VALUES (%(key)s, %(size)s, %(content_type)s)
+ON CONFLICT (object_key) DO NOTHING
+RETURNING object_key;
+
+-- name: add_piece
+INSERT INTO longshore_store.pieces (object_key, ordinal, data) VALUES (%(key)s, %(ordinal)s, %(data)s);
+
+-- name: size
+SELECT byte_size FROM longshore_store.objects WHERE object_key = %(key)s;
+
+-- name: read
+SELECT data FROM longshore_store.pieces
+WHERE object_key = %(key)s AND ordinal BETWEEN %(first)s AND %(last)s
+ORDER BY ordinal;
+
+-- name: list
+SELECT object_key, byte_size, (extract(epoch FROM created_at) * 1000000)::bigint
+FROM longshore_store.objects
+WHERE object_key > %(after)s AND starts_with(object_key, %(prefix)s)
+ORDER BY object_key
+LIMIT %(limit)s;
+
+-- name: move
+UPDATE longshore_store.objects SET object_key = %(target)s WHERE object_key = %(key)s RETURNING object_key;
+
+-- name: delete
+DELETE FROM longshore_store.objects WHERE object_key = %(key)s RETURNING object_key;

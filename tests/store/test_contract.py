@@ -1,0 +1,245 @@
+"""One suite for every backend: what a store promises, wherever its bytes lie."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from longshore.domain.model import Blob, Scope
+from longshore.errors import NotFound, OverBudget, PublishFailed
+from longshore.store import Part, Problem, QuotaSettings, Staged, Store, StoreSettings, open_store, place
+from longshore.store.copying import copy_store
+from tests.store.publishing import SCOPE, linked, of_part, publish, staged
+from tests.support.weed import Weed
+
+Open = Callable[..., Store]
+OTHER = Scope("other tenant/../x", "Projekt Ä")
+LONG = Scope("t" * 300, "p")
+
+
+@pytest.fixture(params=["local", "s3", "postgres"])
+def open_one(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Give a function that opens one and the same store of one backend, as often as it is called."""
+    if request.param == "local":
+        where, extra = str(tmp_path / "store"), {}
+    elif request.param == "s3":
+        server: Weed = request.getfixturevalue("weed")
+        where = f"s3://{server.bucket()}/some/prefix?endpoint={server.url}"
+        extra = {"s3_access_key_id": server.key_id, "s3_secret_access_key": server.secret}
+    else:
+        where, extra = request.getfixturevalue("postgres_dsn"), {}
+    opened: list[Store] = []
+
+    def open_it(machine: str = "here", **settings: object) -> Store:
+        parts = None if request.param == "local" else tmp_path / machine
+        opened.append(open_store(where, StoreSettings(parts=parts, **extra, **settings)))  # type: ignore[arg-type]
+        return opened[-1]
+
+    yield open_it
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def one(open_one: Open) -> Store:
+    return open_one()
+
+
+def read(store: Store, blob: Blob, scope: Scope = SCOPE) -> bytes:
+    with store.open(scope, blob.pointer) as file:
+        return file.read()
+
+
+def large_part(store: Store, body: bytes, job_id: str = "large", epoch: int = 1) -> Part:
+    part = store.part(SCOPE, job_id, epoch)
+    part.begin(url="http://example.org/", total=len(body))
+    part.write(body)
+    return part
+
+
+def test_published_bytes_can_be_read(one: Store) -> None:
+    items = [staged(b"body %d" % n * 100, f"job{n}") for n in range(7)] + [staged(b"", "empty")]
+    blobs = publish(one, *items)
+    for item, blob in zip(items, blobs, strict=True):
+        assert read(one, blob) == item.body
+        assert (blob.sha256, blob.size_bytes, blob.deduplicated, blob.backend) == (
+            item.sha256,
+            item.size_bytes,
+            False,
+            one.backend,
+        )
+        assert one.check(SCOPE, blob.pointer, blob.sha256, blob.size_bytes) is None
+    assert one.sizes(SCOPE, [blob.pointer for blob in blobs] + ["none"]) == [item.size_bytes for item in items] + [None]
+
+
+def test_a_large_body_goes_from_its_part(one: Store) -> None:
+    body = os.urandom((20 << 20) + 4321)
+    part = one.part(SCOPE, "large", 1)
+    part.begin(url="http://example.org/", total=len(body))
+    pump = one.pump(part)
+    for start in range(0, len(body), 1 << 20):
+        pump.feed(body[start : start + (1 << 20)])
+    pump.finish_now()
+    [blob] = publish(one, of_part(part))
+    assert one.check(SCOPE, blob.pointer, hashlib.sha256(body).hexdigest(), len(body)) is None
+    with one.open(SCOPE, blob.pointer) as file:
+        file.seek(9_999_999)
+        assert file.read(1234) == body[9_999_999 : 9_999_999 + 1234]
+        file.seek(-10, os.SEEK_END)
+        assert file.read() == body[-10:]
+    assert list(one.parts()) == []
+
+
+def test_the_second_of_the_same_bytes_is_a_duplicate(one: Store) -> None:
+    large = os.urandom(9 << 20)
+    [first], [second] = publish(one, staged(b"same", "a")), publish(one, staged(b"same", "b"))
+    [third] = publish(one, of_part(large_part(one, large, "c")))
+    [fourth] = publish(one, of_part(large_part(one, large, "d")))
+    assert [blob.deduplicated for blob in (first, second, third, fourth)] == [False, True, False, True]
+    assert first.pointer == second.pointer
+    assert len(list(one.walk())) == 2
+
+
+def test_many_publish_one_hash_at_once(open_one: Open) -> None:
+    stores = [open_one(f"machine{n}") for n in range(2)]
+    barrier = threading.Barrier(6)
+    body = os.urandom(50_000)
+
+    def work(number: int) -> Blob:
+        store = stores[number % 2]
+        item = staged(body, f"job{number}")
+        assert store.stage([item]) == [None]
+        barrier.wait(60)
+        return linked(store, [item])[0]
+
+    with ThreadPoolExecutor(6) as pool:
+        blobs = list(pool.map(work, range(6)))
+    if stores[0].backend != "s3":  # a put that is tried again after a lost answer finds its own object
+        assert sum(not blob.deduplicated for blob in blobs) == 1
+    assert len(list(stores[0].walk())) == 1
+    assert read(stores[1], blobs[0]) == body
+
+
+def test_scopes_do_not_meet(one: Store) -> None:
+    mine, theirs, long = publish(one, staged(b"x", "a"), staged(b"x", "b", scope=OTHER), staged(b"x", "c", scope=LONG))
+    assert [blob.deduplicated for blob in (mine, theirs, long)] == [False] * 3
+    for scope, foreign in ((SCOPE, theirs), (OTHER, mine), (SCOPE, long)):
+        with pytest.raises(NotFound):
+            one.open(scope, foreign.pointer)
+        assert not one.remove(scope, foreign.pointer)
+        assert one.quarantine(scope, foreign.pointer, "not mine") is None
+        assert one.sizes(scope, [foreign.pointer]) == [None]
+    assert one.stat(Scope("nobody", "p"), mine.sha256) is None
+    assert {held.scope for held in one.walk()} == {SCOPE, OTHER, LONG}
+    assert {held.pointer for held in one.walk()} == {mine.pointer, theirs.pointer, long.pointer}
+
+
+def test_found_by_hash(one: Store) -> None:
+    [blob] = publish(one, staged(b"%PDF-1.7", "a"))
+    found = one.stat(SCOPE, blob.sha256)
+    assert found is not None
+    assert (found.pointer, found.size_bytes) == (blob.pointer, 8)
+    assert one.stat(SCOPE, "0" * 64) is None
+
+
+def test_removed(one: Store) -> None:
+    [blob] = publish(one, staged(b"gone", "a"))
+    assert one.remove(SCOPE, blob.pointer)
+    assert not one.remove(SCOPE, blob.pointer)
+    assert list(one.walk()) == []
+    assert one.check(SCOPE, blob.pointer, blob.sha256, 4) == Problem.MISSING
+    with pytest.raises(NotFound):
+        one.open(SCOPE, blob.pointer)
+
+
+def test_quarantined_restored_forgotten(one: Store) -> None:
+    [blob] = publish(one, staged(b"suspect", "a"))
+    name = one.quarantine(SCOPE, blob.pointer, "nobody points to it")
+    assert name is not None
+    assert list(one.walk()) == []
+    assert not one.restore(OTHER, name)
+    assert one.restore(SCOPE, name)
+    assert read(one, blob) == b"suspect"
+    name = one.quarantine(SCOPE, blob.pointer, "again")
+    assert name is not None
+    [again] = publish(one, staged(b"suspect", "b"))
+    assert not again.deduplicated
+    assert one.restore(SCOPE, name)
+    assert len(list(one.walk())) == 1
+    name = one.quarantine(SCOPE, blob.pointer, "for good")
+    assert name is not None
+    one.forget(SCOPE, name)
+    assert not one.restore(SCOPE, name)
+
+
+def test_what_was_not_staged_is_not_published(one: Store) -> None:
+    [outcome] = one.link([staged(b"never")])
+    assert isinstance(outcome, PublishFailed)
+    wrong = staged(b"body")
+    wrong.size_bytes = 3
+    [refused] = one.stage([wrong])
+    assert isinstance(refused, PublishFailed)
+    assert isinstance(one.link([wrong])[0], PublishFailed)
+    assert list(one.walk()) == []
+
+
+def test_an_intent_is_finished_from_what_is_there(open_one: Open) -> None:
+    first = open_one()
+    body = os.urandom(200_000)
+    item = of_part(large_part(first, body, "job"))
+    assert first.stage([item]) == [None]
+    assert isinstance(item.body, Part)
+    item.body.close()  # and here the process died
+    store = open_one()
+    facts = {"sha256": item.sha256, "size_bytes": item.size_bytes, "content_type": "x/y"}
+    blob = store.recover(SCOPE, "job", 2, **facts)  # type: ignore[arg-type]
+    assert blob is not None
+    assert store.check(SCOPE, blob.pointer, blob.sha256, len(body)) is None
+    again = store.recover(SCOPE, "job", 3, **facts)  # type: ignore[arg-type]
+    assert again is not None
+    assert again.pointer == blob.pointer
+    assert store.recover(SCOPE, "job", 3, sha256="0" * 64, size_bytes=1, content_type="x/y") is None
+
+
+def test_placed_outside(one: Store, tmp_path: Path) -> None:
+    [blob] = publish(one, staged(b"hello" * 1000, "a"))
+    place(one, SCOPE, blob.pointer, tmp_path / "out/name", mode="hardlink")
+    assert (tmp_path / "out/name").read_bytes() == b"hello" * 1000
+    assert os.listdir(tmp_path / "out") == ["name"]
+
+
+def test_a_tenants_budget_counts_what_it_holds(open_one: Open) -> None:
+    store = open_one(quota=QuotaSettings(free_bytes_min=0, tenant_bytes=1000))
+    publish(store, staged(bytes(900), "a"))
+    with pytest.raises(OverBudget):
+        store.reserve(SCOPE, 200)
+    store.reserve(OTHER, 200).release()
+
+
+def test_copied_elsewhere_and_checked(open_one: Open, tmp_path: Path) -> None:
+    source = open_one()
+    bodies = [b"body %d" % n for n in range(5)] + [os.urandom(3 << 20)]
+    publish(source, *(staged(body, f"job{n}") for n, body in enumerate(bodies)))
+    publish(source, staged(b"theirs", "x", scope=OTHER))
+    target = open_store(tmp_path / "copy")
+    report = copy_store(source, target)
+    assert (report.copied, report.held, report.damaged) == (7, 0, [])
+    again = copy_store(source, target)
+    assert (again.copied, again.held) == (0, 7)
+    assert {(held.scope, held.sha256) for held in target.walk()} == {(h.scope, h.sha256) for h in source.walk()}
+    back = copy_store(target, open_one())
+    assert (back.copied, back.held) == (0, 7)
+    target.close()
+
+
+def test_items_are_independent_of_their_order(one: Store) -> None:
+    items: list[Staged] = [staged(b"%d" % n, f"job{n}", scope=(SCOPE, OTHER)[n % 2]) for n in range(12)]
+    blobs = publish(one, *items)
+    assert [blob.sha256 for blob in blobs] == [item.sha256 for item in items]
+    assert all(read(one, blob, item.scope) == item.body for item, blob in zip(items, blobs, strict=True))

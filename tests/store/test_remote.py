@@ -1,0 +1,203 @@
+"""What is special about stores elsewhere: servers that are away, uploads that nobody finished, secrets that stay secret."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from pathlib import Path
+from urllib.parse import quote
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from longshore import failpoints
+from longshore.domain.model import Blob
+from longshore.errors import BadInput, StoreUnavailable
+from longshore.store import Store, StoreSettings, open_store, s3
+from longshore.store.copying import copy_store
+from longshore.store.remote import RemoteStore
+from longshore.store.s3 import Bucket
+from tests.store.publishing import SCOPE, of_part, publish, staged
+from tests.support.postgres import Cluster
+from tests.support.weed import Weed
+
+
+def open_s3(server: Weed, bucket: str, parts: Path, secret: str | None = None) -> RemoteStore:
+    settings = StoreSettings(parts=parts, s3_access_key_id=server.key_id, s3_secret_access_key=secret or server.secret)
+    store = open_store(f"s3://{bucket}/p?endpoint={server.url}", settings)
+    assert isinstance(store, RemoteStore)
+    return store
+
+
+def test_a_server_that_is_away_and_comes_back(own_weed: Weed, tmp_path: Path) -> None:
+    store = open_s3(own_weed, own_weed.bucket(), tmp_path)
+    [kept] = publish(store, staged(b"before", "a"))
+    own_weed.kill()
+    item = staged(b"meanwhile", "b")
+    assert store.stage([item]) == [None]
+    [outcome] = store.link([item])
+    assert isinstance(outcome, StoreUnavailable)
+    assert outcome.reason == "store_unavailable"
+    own_weed.restart()
+    again = publish_when_it_answers(store, b"meanwhile")
+    assert store.check(SCOPE, again.pointer, again.sha256, 9) is None
+    assert store.check(SCOPE, kept.pointer, kept.sha256, 6) is None
+    store.close()
+
+
+def publish_when_it_answers(store: Store, body: bytes) -> Blob:
+    """A server that has just started may refuse for a moment."""
+    deadline = time.monotonic() + 60
+    for attempt in itertools.count():
+        item = staged(body, f"again{attempt}")
+        assert store.stage([item]) == [None]
+        [outcome] = store.link([item])
+        if isinstance(outcome, Blob):
+            return outcome
+        assert isinstance(outcome, StoreUnavailable)
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.1)
+    pytest.fail("the server does not take anything any more")
+
+
+def test_wrong_credentials_are_said_without_showing_them(weed: Weed, tmp_path: Path) -> None:
+    store = open_s3(weed, weed.bucket(), tmp_path, secret="canary-secret")
+    item = staged(b"x")
+    store.stage([item])
+    [outcome] = store.link([item])
+    assert isinstance(outcome, StoreUnavailable)
+    assert "canary" not in f"{outcome} {outcome!r} {outcome.__cause__} {store.settings!r}"
+    store.close()
+
+
+def test_abandoned_uploads_are_collected(weed: Weed, tmp_path: Path) -> None:
+    bucket = weed.bucket()
+    store = open_s3(weed, bucket, tmp_path)
+    weed.request("POST", f"/{bucket}/p/acme/corpus/ab/abandoned", "uploads=")
+    weed.request("POST", f"/{bucket}/elsewhere/of-somebody-else", "uploads=")
+    assert store.collect(older_than_s=3600) == 0
+    assert store.collect(older_than_s=-3600) == 1
+    assert store.collect(older_than_s=-3600) == 0
+    left = ET.fromstring(weed.request("GET", f"/{bucket}", "uploads="))
+    keys = [element.text for element in left.iter() if element.tag.endswith("}Key") or element.tag == "Key"]
+    assert keys == ["elsewhere/of-somebody-else"]
+    store.close()
+
+
+def test_a_large_body_is_uploaded_in_chunks(weed: Weed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3, "SINGLE_BYTES", 1 << 20)
+    monkeypatch.setattr(s3, "CHUNK_BYTES", 5 << 20)
+    store = open_s3(weed, weed.bucket(), tmp_path)
+    part = store.part(SCOPE, "large", 1)
+    part.write(os.urandom((12 << 20) + 1))
+    [blob] = publish(store, of_part(part))
+    assert store.check(SCOPE, blob.pointer, blob.sha256, blob.size_bytes) is None
+    assert store.collect(older_than_s=-3600) == 0
+    store.close()
+
+
+def test_a_damaged_object_is_replaced(weed: Weed, tmp_path: Path) -> None:
+    store = open_s3(weed, weed.bucket(), tmp_path)
+    item = staged(b"good bytes", "a")
+    assert store.objects.put(f"acme/corpus/{item.sha256[:2]}/{item.sha256}", b"bad", "x/y")
+    [blob] = publish(store, item)
+    assert not blob.deduplicated
+    assert store.check(SCOPE, blob.pointer, blob.sha256, 10) is None
+    assert [found.key for found in store.objects.list(".quarantine/")]
+    store.close()
+
+
+@pytest.mark.parametrize("where", ["s3://", "s3://user:pw@bucket/x", "s3://bucket/x?secret=1"])
+def test_what_is_no_bucket(where: str) -> None:
+    with pytest.raises(BadInput):
+        Bucket.parse(where, StoreSettings())
+
+
+def test_a_bucket_taken_apart() -> None:
+    bucket = Bucket.parse("s3://bucket/a/b/?endpoint=http://127.0.0.1:1&region=eu-x-1", StoreSettings())
+    assert (bucket.name, bucket.prefix, bucket.endpoint, bucket.region) == (
+        "bucket",
+        "a/b",
+        "http://127.0.0.1:1",
+        "eu-x-1",
+    )
+
+
+def test_an_unknown_kind_of_store() -> None:
+    with pytest.raises(BadInput, match="gopher"):
+        open_store("gopher://x")
+
+
+def test_postgres_restarted_under_the_store(own_postgres_cluster: Cluster, tmp_path: Path) -> None:
+    cluster = own_postgres_cluster
+    store = open_store(cluster.dsn(cluster.create()), StoreSettings(parts=tmp_path))
+    [kept] = publish(store, staged(b"before", "a"))
+    cluster.restart(immediate=True)
+    again = publish_when_it_answers(store, b"after")
+    assert store.check(SCOPE, again.pointer, again.sha256, 5) is None
+    assert store.check(SCOPE, kept.pointer, kept.sha256, 6) is None
+    store.close()
+
+
+def test_a_put_that_breaks_off_leaves_nothing(postgres_dsn: str, tmp_path: Path) -> None:
+    """One transaction: the object appears whole or not at all."""
+    store = open_store(postgres_dsn, StoreSettings(parts=tmp_path))
+    part = store.part(SCOPE, "large", 1)
+    part.write(os.urandom(3 << 20))
+    item = of_part(part)
+    assert store.stage([item]) == [None]
+    part.cut(1 << 20)  # the file gets shorter under our hands
+    [outcome] = store.link([item])
+    assert not isinstance(outcome, Blob)
+    assert list(store.walk()) == []
+    store.clean([item])
+    store.close()
+
+
+def test_a_password_stays_out_of_errors(tmp_path: Path) -> None:
+    where = f"postgresql://user:{quote('canary-secret')}@127.0.0.1:1/nothing?connect_timeout=1"
+    with pytest.raises(StoreUnavailable) as refused:
+        from longshore.store.postgres import PostgresObjects
+
+        PostgresObjects(where, timeout_s=1)
+    assert "canary" not in f"{refused.value} {refused.value.__cause__}"
+
+
+def test_a_copy_that_breaks_off_is_gone_on_with(weed: Weed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = open_store(tmp_path / "source")
+    publish(source, *(staged(b"body %d" % n, f"job{n}") for n in range(70)))
+    target = open_s3(weed, weed.bucket(), tmp_path / "parts")
+    hits = 0
+
+    def fail(name: str) -> None:
+        nonlocal hits
+        hits += name == "put.object"
+        if hits >= 66:
+            raise StoreUnavailable("injected")
+
+    monkeypatch.setattr(failpoints, "hit", fail)
+    with pytest.raises(StoreUnavailable):
+        copy_store(source, target)
+    monkeypatch.undo()
+    report = copy_store(source, target, verify=True)
+    assert report.held >= 64
+    assert report.held + report.copied == 70
+    assert list(target.parts()) == []
+    source.close()
+    target.close()
+
+
+def test_a_damaged_blob_is_reported_and_not_copied(tmp_path: Path) -> None:
+    source, target = open_store(tmp_path / "source"), open_store(tmp_path / "target")
+    good, bad = publish(source, staged(b"good", "a"), staged(b"evil", "b"))
+    path = source.path(SCOPE, bad.pointer)
+    assert path is not None
+    path.chmod(0o600)
+    path.write_bytes(b"EVIL")
+    report = copy_store(source, target)
+    assert (report.copied, [held.sha256 for held in report.damaged]) == (1, [bad.sha256])
+    assert [held.sha256 for held in target.walk()] == [good.sha256]
+    source.close()
+    target.close()
