@@ -52,6 +52,8 @@ def connect(path: Path, *, readonly: bool = False) -> apsw.Connection:
         raise translated(error, path) from error
     try:
         connection.set_busy_timeout(60_000)
+        # Plans never depend on bound values: otherwise every bind would prepare the statement again (partial indexes).
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         for name, value in PRAGMAS.items():
             connection.execute(f"PRAGMA {name} = {value}")
             if (have := connection.pragma(name)) != value:

@@ -19,7 +19,7 @@ UPDATE jobs
 -- retry_rows --
 SELECT {job} FROM jobs AS j
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id IN (SELECT value FROM {each job_ids})
-   AND (j.status = 'failed' OR j.status = 'canceled')
+   AND j.status NOT IN ('pending', 'processing', 'completed', 'skipped')
  ORDER BY j.seq
 
 -- waiting_now (seq) --

@@ -29,11 +29,12 @@ SELECT {job}
  LIMIT :many
 
 -- named_heads --
--- Free jobs among named ones: for a caller that waits for its own.
+-- Free jobs among named ones: for a caller that waits for its own. (NOT IN: the ids lead, not the status.)
 SELECT {job}
   FROM jobs AS j
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id IN (SELECT value FROM {each job_ids})
-   AND (j.status = 'pending' OR j.status = 'processing') AND j.lease_owner IS NULL AND j.next_attempt_at IS NULL
+   AND j.status NOT IN ('completed', 'failed', 'skipped', 'canceled')
+   AND j.lease_owner IS NULL AND j.next_attempt_at IS NULL
    AND CASE WHEN CAST(:job_types AS TEXT) IS NULL THEN j.job_type <> 'torrent'
             ELSE j.job_type IN (SELECT value FROM {each job_types}) END
  ORDER BY j.priority DESC, j.seq

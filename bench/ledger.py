@@ -1,0 +1,145 @@
+"""How fast the ledger is, on one process with synchronous=FULL. Prints a table and JSON; nothing here is a test.
+
+make bench-ledger               a minute
+make bench-ledger ROWS=3000000  with the big table
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from longshore.domain.keys import op_key
+from longshore.domain.model import Blob, JobRequest, Lease, NewArtifact, Scope, Validators
+from longshore.domain.outcomes import Completed, Outcome
+from longshore.domain.politeness import HostDefaults
+from longshore.domain.requests import download_request
+from longshore.ledger import Intent, Ledger
+
+SCOPE = Scope("bench", "bench")
+FREE = HostDefaults(concurrency=1_000_000)
+
+
+def requests(start: int, stop: int, hosts: int = 50) -> list[JobRequest]:
+    return [download_request(f"https://host{n % hosts}.example/paper/{n}.pdf") for n in range(start, stop)]
+
+
+def own(start: int, stop: int) -> list[JobRequest]:
+    return [JobRequest("task", f"key-{n}") for n in range(start, stop)]
+
+
+def in_batches(size: int, total: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, total, size):
+        yield start, min(start + size, total)
+
+
+def rate(count: int, work: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    work()
+    return count / (time.perf_counter() - started)
+
+
+def plan_all(ledger: Ledger, make: Callable[[int, int], list[JobRequest]], total: int, batch: int = 1_000) -> None:
+    for start, stop in in_batches(batch, total):
+        ledger.plan(SCOPE, make(start, stop))
+
+
+def outcome(number: int) -> Outcome:
+    blob = Blob(f"{number:08x}" * 8, 16_384, f"bench/bench/{number:08x}", "local", "application/pdf")
+    return Completed((NewArtifact(blob),), Validators(f'"{number}"'), facts={"bytes": 16_384, "elapsed_ms": 12})
+
+
+def claim_and_complete(ledger: Ledger, batch: int, *, register: bool, intents: bool) -> int:
+    done = 0
+    while leases := ledger.claim("bench", limit=batch, ttl_s=120, defaults=FREE):
+        if intents:
+            ledger.begin([_intent(lease, done + place) for place, lease in enumerate(leases)])
+        ended = [
+            (lease, outcome((done + n) * 2_654_435_761 % 2**32) if register else Completed(()))
+            for n, lease in enumerate(leases)
+        ]
+        ledger.settle(ended)
+        done += len(leases)
+    return done
+
+
+def _intent(lease: Lease, number: int) -> Intent:
+    sha256 = f"{number * 2_654_435_761 % 2**32:08x}" * 8
+    return Intent(lease, "FINALIZE", op_key("FINALIZE", lease.job_id, sha256=sha256), request={"sha256": sha256})
+
+
+def claim_latency_ms(ledger: Ledger, rounds: int = 300) -> float:
+    times = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        leases = ledger.claim("latency", limit=1, ttl_s=120, defaults=FREE)
+        times.append(time.perf_counter() - started)
+        assert leases
+    return statistics.median(times) * 1_000
+
+
+def rss_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def run(folder: Path, rows: int, count: int, batch: int) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    with Ledger.open(folder / "plan.db", create=True) as ledger:
+        ready = [requests(start, stop) for start, stop in in_batches(1_000, count)]
+        figures["plan, requests given (jobs/s)"] = rate(count, lambda: [ledger.plan(SCOPE, part) for part in ready])
+        figures["plan again (jobs/s)"] = rate(count, lambda: [ledger.plan(SCOPE, part) for part in ready])
+        figures["claim + FINALIZE intent + complete with artifact (jobs/s)"] = rate(
+            count, lambda: claim_and_complete(ledger, batch, register=True, intents=True)
+        )
+    with Ledger.open(folder / "plan2.db", create=True) as ledger:
+        figures["plan, from URLs (jobs/s)"] = rate(count, lambda: plan_all(ledger, requests, count))
+        figures["claim + complete with artifact (jobs/s)"] = rate(
+            count, lambda: claim_and_complete(ledger, batch, register=True, intents=False)
+        )
+    with Ledger.open(folder / "own.db", create=True) as ledger:
+        plan_all(ledger, own, count)
+        figures["claim + complete (jobs/s)"] = rate(
+            count, lambda: claim_and_complete(ledger, batch, register=False, intents=False)
+        )
+    figures |= growth(folder, rows)
+    return figures
+
+
+def growth(folder: Path, rows: int) -> dict[str, float]:
+    """Claim latency and memory while the table grows."""
+    figures: dict[str, float] = {}
+    with Ledger.open(folder / "grow.db", create=True) as ledger:
+        plan_all(ledger, requests, 30_000)
+        figures["claim of one at 30,000 rows (ms)"] = claim_latency_ms(ledger)
+        before = rss_mib()
+        for start, stop in in_batches(5_000, rows - 30_000):
+            ledger.plan(SCOPE, requests(30_000 + start, 30_000 + stop))
+        figures[f"claim of one at {rows:,} rows (ms)"] = claim_latency_ms(ledger)
+        figures["memory grown while planning (MiB)"] = rss_mib() - before
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=300_000)
+    parser.add_argument("--count", type=int, default=50_000)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--folder", type=Path, default=None)
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
+        figures = run(Path(folder), chosen.rows, chosen.count, chosen.batch)
+    for name, value in figures.items():
+        sys.stdout.write(f"{name:60} {value:12,.2f}\n")
+    sys.stdout.write(json.dumps({name: round(value, 3) for name, value in figures.items()}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
