@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from longshore.depot import wiring
 from longshore.depot.getting import Getting
+from longshore.depot.intake import Intake
 from longshore.depot.keeping import Keeping
 from longshore.depot.looking import Looking
 from longshore.domain.model import Scope
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from longshore.config import Settings
 
 
-class AsyncDepot(Getting, Looking, Keeping):
+class AsyncDepot(Getting, Looking, Keeping, Intake):
     """One installation, opened. Use it as a context manager, sync or async."""
 
     def __init__(self, settings: Settings, yard: Yard) -> None:

@@ -69,6 +69,8 @@ class Depot:
     verify = driven(AsyncDepot.verify)
     reconcile = driven(AsyncDepot.reconcile)
     place = driven(AsyncDepot.place)
+    put = driven(AsyncDepot.put)
+    adopt = driven(AsyncDepot.adopt)
 
 
 def open_depot(path: str | os.PathLike[str] | None = None, *, create: bool = True, **settings: Any) -> Depot:

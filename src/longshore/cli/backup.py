@@ -1,0 +1,59 @@
+"""`longshore backup`: ledger and store together, while work goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from longshore.cli.options import Call, common
+from longshore.cli.output import say, size
+from longshore.cli.program import OK
+from longshore.errors import BadInput
+
+if TYPE_CHECKING:
+    from longshore.depot.backing import Copied
+
+
+@click.command("backup")
+@click.argument("target", type=click.Path(path_type=Path))
+@common
+def command(call: Call, target: Path) -> int:
+    """Copy ledger and blobs to TARGET. Running it again to the same place copies only what is new."""
+    from longshore.depot.backing import backup
+    from longshore.depot.wiring import ledger_place
+
+    with call.depot() as depot:
+        ledger = ledger_place(depot.settings)
+        if not isinstance(ledger, Path) and "://" in ledger:
+            raise BadInput(
+                "backup copies an embedded depot", hint="use pg_dump and your object store's own means; see docs/how-to/back-up.md"
+            )
+        copied = backup(Path(ledger), depot.store, target, now=depot.ledger.now(), note=telling(call))
+    tell_copied(call, "backup", copied)
+    return OK
+
+
+def telling(call: Call) -> Callable[[Copied], None]:
+    """Say how far it is, now and then."""
+    due = [time.monotonic() + 5]
+
+    def note(copied: Copied) -> None:
+        if time.monotonic() >= due[0] and not call.json and call.verbosity >= 0:
+            due[0] = time.monotonic() + 5
+            say(f"{copied.blobs} blobs, {size(copied.bytes)}")
+
+    return note
+
+
+def tell_copied(call: Call, name: str, copied: Copied) -> None:
+    """Say what was moved."""
+    facts = {"items": copied.blobs, "bytes": copied.bytes, "there": copied.there, "missing": copied.missing}
+    if call.json:
+        call.output.record("summary", {"command": name, **facts})
+    elif call.verbosity >= 0:
+        missing = f", {copied.missing} missing" if copied.missing else ""
+        say(f"{copied.blobs} blobs copied ({size(copied.bytes)}), {copied.there} there before{missing}")

@@ -1,0 +1,68 @@
+"""`longshore put`: take local files aboard."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from longshore.cli.options import Call, common
+from longshore.cli.output import say, size
+from longshore.cli.program import OK, SOME_FAILED
+from longshore.errors import BadInput
+
+if TYPE_CHECKING:
+    from longshore.depot import Got
+
+
+@click.command("put")
+@click.argument("files", nargs=-1, required=True, metavar="FILE|- …")
+@click.option("--name", metavar="NAME", help="Its display name, for one file or for a stream.")
+@click.option("--type", "artifact_type", default="raw_upload", show_default=True, metavar="TYPE", help="Artifact type.")
+@click.option("--content-type", metavar="TYPE", help="Instead of recognising it by content.")
+@common
+def command(
+    call: Call, files: tuple[str, ...], name: str | None, artifact_type: str, content_type: str | None
+) -> int:
+    """Hash, store and register local files; `-` reads a stream. The same bytes again are the same job."""
+    if name is not None and len(files) > 1:
+        raise BadInput("--name goes with one file")
+    bad = 0
+    with call.depot(create=True) as depot:
+        for file in files:
+            source = sys.stdin.buffer if file == "-" else file
+            try:
+                got = depot.put(source, name=name, artifact_type=artifact_type, content_type=content_type)
+            except BadInput as error:
+                bad += 1
+                tell_refused(call, file, str(error))
+            else:
+                tell_taken(call, got, file)
+    return SOME_FAILED if bad else OK
+
+
+def tell_taken(call: Call, got: Got, name: str) -> None:
+    """Say what one file came to."""
+    assert got.artifact is not None
+    if call.json:
+        facts = {
+            "job_id": got.job_id,
+            "artifact_id": got.artifact.artifact_id,
+            "name": name,
+            "sha256": got.artifact.sha256,
+            "size_bytes": got.artifact.size_bytes,
+            "held": got.held_before,
+        }
+        call.output.record("taken", facts | ({"path": str(got.path)} if got.path else {}))
+    elif call.verbosity >= 0:
+        word = "held " if got.held_before else "taken"
+        call.output.text(f"{word}  {got.artifact.sha256}  {size(got.artifact.size_bytes):>9}  {name}")
+
+
+def tell_refused(call: Call, name: str, message: str) -> None:
+    """Say why one file was not taken."""
+    if call.json:
+        call.output.record("refused", {"item": name, "message": message})
+    else:
+        say(f"refused  {name}: {message}")

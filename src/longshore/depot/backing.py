@@ -1,0 +1,191 @@
+"""Backup and restore of ledger and store together, while work goes on.
+
+The ledger's snapshot is taken first, the files after it: whatever the snapshot names was published before, so the files
+of a backup are never older than its rows. A second backup to the same place only copies what is new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from longshore import failpoints
+from longshore.domain.model import Scope
+from longshore.errors import BadInput, Conflict, Damaged, NoDepot
+
+if TYPE_CHECKING:
+    from longshore.store import Store
+
+LEDGER: Final = "ledger.db"
+STORE: Final = "store"
+NOTE: Final = "backup.json"
+_CHUNK: Final = 1 << 20
+_BLOBS: Final = "SELECT tenant_id, project_id, sha256, byte_size, storage_pointer FROM blobs"
+failpoints.declare("backup.ledger", "backup.blob", "backup.end", "restore.ledger", "restore.blob", "restore.end")
+
+
+@dataclass(slots=True)
+class Copied:
+    """What a backup or a restore moved, and what it could not."""
+
+    blobs: int = 0
+    bytes: int = 0
+    there: int = 0  # from an earlier backup
+    missing: int = 0  # rows whose bytes are gone: verify names them
+
+
+def backup(
+    ledger: Path, store: Store, target: Path, *, now: int, note: Callable[[Copied], None] | None = None
+) -> Copied:
+    """Copy a consistent pair to a directory; it can be repeated, and carries on where it stopped."""
+    if not ledger.exists():
+        raise NoDepot(f"there is no ledger at {ledger}")
+    target.mkdir(parents=True, exist_ok=True)
+    if (target / LEDGER).exists() and not (target / NOTE).exists():
+        raise Conflict(f"{target} holds something else", hint="name an empty directory or an earlier backup")
+    _snapshot(ledger, target / "ledger.new")
+    failpoints.hit("backup.ledger")
+    copied = Copied()
+    for scope, sha256, size, pointer in _blobs(target / "ledger.new"):
+        _copy_blob(store, scope, sha256, size, pointer, target / STORE / pointer, copied)
+        failpoints.hit("backup.blob")
+        if note is not None:
+            note(copied)
+    os.sync()
+    os.replace(target / "ledger.new", target / LEDGER)
+    body = {"longshore_backup": 1, "made_at": now, "blobs": copied.blobs + copied.there, "missing": copied.missing}
+    _write_durably(target / NOTE, json.dumps(body).encode())
+    failpoints.hit("backup.end")
+    return copied
+
+
+def restore(source: Path, depot: Path, *, note: Callable[[Copied], None] | None = None) -> Copied:
+    """Bring a backup back into a directory that has no depot yet; the ledger comes last, so a half restore is none."""
+    if not (source / NOTE).exists() or not (source / LEDGER).exists():
+        raise BadInput(f"{source} is no backup", hint="name a directory that `longshore backup` wrote")
+    if (depot / LEDGER).exists():
+        raise Conflict(f"there is a depot at {depot}", hint="restore into an empty directory")
+    depot.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check(source / LEDGER)
+    copied = Copied()
+    for _, sha256, size, pointer in _blobs(source / LEDGER):
+        found = source / STORE / pointer
+        if found.is_file() and not found.is_symlink():
+            _copy_file(found, depot / STORE / pointer, sha256, size, copied)
+        else:
+            copied.missing += 1
+        failpoints.hit("restore.blob")
+        if note is not None:
+            note(copied)
+    os.sync()
+    shutil.copyfile(source / LEDGER, depot / "ledger.new")
+    failpoints.hit("restore.ledger")
+    os.sync()
+    os.replace(depot / "ledger.new", depot / LEDGER)
+    failpoints.hit("restore.end")
+    return copied
+
+
+def _snapshot(ledger: Path, target: Path) -> None:
+    """Copy the ledger as it stands at one moment, writers going on."""
+    import apsw
+
+    target.unlink(missing_ok=True)
+    source = apsw.Connection(str(ledger), flags=apsw.SQLITE_OPEN_READONLY)
+    source.set_busy_timeout(60_000)
+    copy = apsw.Connection(str(target))
+    try:
+        with copy.backup("main", source, "main") as work:
+            while not work.done:
+                work.step(4_096)
+        copy.execute("PRAGMA journal_mode=DELETE")  # one file, complete in itself
+    except apsw.Error as error:
+        raise Damaged(f"the ledger cannot be copied: {error}") from error
+    finally:
+        copy.close()
+        source.close()
+
+
+def _check(ledger: Path) -> None:
+    import apsw
+
+    connection = apsw.Connection(str(ledger), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        if (found := connection.execute("PRAGMA quick_check(1)").get) != "ok":
+            raise Damaged(f"the ledger of this backup is damaged: {found}")
+    except apsw.Error as error:
+        raise Damaged(f"the ledger of this backup is damaged: {error}") from error
+    finally:
+        connection.close()
+
+
+def _blobs(ledger: Path) -> Iterator[tuple[Scope, str, int, str]]:
+    import apsw
+
+    connection = apsw.Connection(str(ledger), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        for tenant, project, sha256, size, pointer in connection.execute(_BLOBS):
+            if pointer.startswith("/") or ".." in pointer.split("/"):
+                raise Damaged("a pointer of this ledger leads out of the store")
+            yield Scope(tenant, project), sha256, size, pointer
+    finally:
+        connection.close()
+
+
+def _copy_blob(store: Store, scope: Scope, sha256: str, size: int, pointer: str, target: Path, copied: Copied) -> None:
+    if target.exists() and target.stat().st_size == size:
+        copied.there += 1
+        return
+    if (found := store.path(scope, pointer)) is not None and not found.exists():
+        copied.missing += 1
+        return
+    with store.open(scope, pointer) as source:
+        _write_blob(source, target, sha256, copied)
+
+
+def _copy_file(found: Path, target: Path, sha256: str, size: int, copied: Copied) -> None:
+    if target.exists() and target.stat().st_size == size:
+        copied.there += 1
+        return
+    with open(found, "rb", buffering=0) as source:
+        _write_blob(source, target, sha256, copied)
+
+
+def _write_blob(source: object, target: Path, sha256: str, copied: Copied) -> None:
+    """Copy while hashing; a name appears only for bytes that are right."""
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.new")
+    digest, size = hashlib.sha256(), 0
+    with open(temporary, "wb") as out:
+        while piece := source.read(_CHUNK):  # type: ignore[attr-defined]
+            digest.update(piece)
+            out.write(piece)
+            size += len(piece)
+    if digest.hexdigest() != sha256:
+        temporary.unlink()
+        copied.missing += 1
+        return
+    os.chmod(temporary, 0o440)
+    os.replace(temporary, target)
+    copied.blobs += 1
+    copied.bytes += size
+
+
+def _write_durably(path: Path, body: bytes) -> None:
+    temporary = path.with_name(path.name + ".new")
+    with open(temporary, "wb") as out:
+        out.write(body)
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(temporary, path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
