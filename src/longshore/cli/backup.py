@@ -30,7 +30,8 @@ def command(call: Call, target: Path) -> int:
         ledger = ledger_place(depot.settings)
         if not isinstance(ledger, Path) and "://" in ledger:
             raise BadInput(
-                "backup copies an embedded depot", hint="use pg_dump and your object store's own means; see docs/how-to/back-up.md"
+                "backup copies an embedded depot",
+                hint="use pg_dump and your object store's own means; see docs/how-to/back-up.md",
             )
         copied = backup(Path(ledger), depot.store, target, now=depot.ledger.now(), note=telling(call))
     tell_copied(call, "backup", copied)

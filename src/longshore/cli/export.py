@@ -83,7 +83,9 @@ def _write_file(depot: Depot, form: str, out: IO[bytes], status: str | None, job
     from longshore.exports.source import manifest_rows
 
     if form == "failures":
-        return manifest.write_failures(manifest_rows(depot.ledger, depot.scope, status="failed", job_type=job_type), out)
+        return manifest.write_failures(
+            manifest_rows(depot.ledger, depot.scope, status="failed", job_type=job_type), out
+        )
     rows = manifest_rows(depot.ledger, depot.scope, status=status, job_type=job_type, held=form == "sums")
     if form == "sums":
         return manifest.write_sums(rows, out, Namer())

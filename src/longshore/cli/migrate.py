@@ -10,16 +10,14 @@ from longshore.cli.program import OK
 
 
 @click.command("migrate")
-@click.option("--dry-run", is_flag=True, help="Say what is pending; change nothing.")
 @common
-def command(call: Call, *, dry_run: bool) -> int:
+def command(call: Call) -> int:
     """Apply pending migrations, each in one transaction. Nothing else ever changes the schema."""
     from longshore.depot.migrating import migrate
 
-    had, has, pending = migrate(call.settings, dry_run=dry_run)
+    version, applied = migrate(call.settings)
     if call.json:
-        facts = {"command": "migrate", "had": had, "has": has, "pending": pending, "dry_run": dry_run}
-        call.output.record("summary", facts)
+        call.output.record("summary", {"command": "migrate", "schema_version": version, "applied": applied})
     elif call.verbosity >= 0:
-        say(f"schema {had}: {len(pending)} pending" if dry_run else f"schema {had} → {has}")
+        say(f"schema {version}: {len(applied)} applied" if applied else f"schema {version}: nothing to do")
     return OK

@@ -14,7 +14,9 @@ from longshore.cli.program import OK
 @click.command("purge")
 @click.option("--older-than", "days", type=click.FloatRange(min=0), default=90.0, show_default=True, metavar="DAYS")
 @click.option("--archive", type=click.Path(path_type=Path), metavar="DIR", help="[default: archive/ in the depot]")
-@click.option("--format", "format_", type=click.Choice(["parquet", "csv", "jsonl"]), default="parquet", show_default=True)
+@click.option(
+    "--format", "format_", type=click.Choice(["parquet", "csv", "jsonl"]), default="parquet", show_default=True
+)
 @click.option("--dry-run", is_flag=True, help="Say how many; archive and forget nothing.")
 @common
 def command(call: Call, days: float, archive: Path | None, format_: str, *, dry_run: bool) -> int:
@@ -29,7 +31,12 @@ def command(call: Call, days: float, archive: Path | None, format_: str, *, dry_
         target = archive or Path(depot.settings.depot, "archive")
         done = retire(depot.ledger, depot.scope, before=before, target=target, form=format_, dry_run=dry_run)
     if call.json:
-        facts = {"command": "purge", "items": done.jobs, "files": [str(path) for path in done.files], "dry_run": dry_run}
+        facts = {
+            "command": "purge",
+            "items": done.jobs,
+            "files": [str(path) for path in done.files],
+            "dry_run": dry_run,
+        }
         call.output.record("summary", facts)
     elif call.verbosity >= 0:
         say(f"{done.jobs} jobs would go" if dry_run else f"{done.jobs} jobs archived to {target} and forgotten")

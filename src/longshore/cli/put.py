@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 @click.option("--type", "artifact_type", default="raw_upload", show_default=True, metavar="TYPE", help="Artifact type.")
 @click.option("--content-type", metavar="TYPE", help="Instead of recognising it by content.")
 @common
-def command(
-    call: Call, files: tuple[str, ...], name: str | None, artifact_type: str, content_type: str | None
-) -> int:
+def command(call: Call, files: tuple[str, ...], name: str | None, artifact_type: str, content_type: str | None) -> int:
     """Hash, store and register local files; `-` reads a stream. The same bytes again are the same job."""
     if name is not None and len(files) > 1:
         raise BadInput("--name goes with one file")
@@ -63,6 +61,6 @@ def tell_taken(call: Call, got: Got, name: str) -> None:
 def tell_refused(call: Call, name: str, message: str) -> None:
     """Say why one file was not taken."""
     if call.json:
-        call.output.record("refused", {"item": name, "message": message})
+        call.output.record("refused", {"source": name, "line": 0, "message": message})
     else:
         say(f"refused  {name}: {message}")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +28,7 @@ from longshore.store import Part, Staged
 
 _CHUNK: Final = 1 << 20
 _TTL_S: Final = 600.0
+_POLL_S: Final = 0.1
 failpoints.declare("put.staged", "put.planned", "put.linked", "put.settled")
 
 
@@ -75,16 +78,15 @@ def plain_files(root: Path) -> Iterator[Path]:
 
 
 def _open_plain(path: Path) -> BinaryIO:
+    """Open a plain file for reading; what a name leads to is judged by the descriptor."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
-    os.set_blocking(descriptor, True)
-    file = os.fdopen(descriptor, "rb", buffering=0)
-    if not os.path.isfile(path):
-        file.close()
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
         raise BadInput(f"{path} is no plain file")
-    return file
+    return os.fdopen(descriptor, "rb", buffering=0)
 
 
 class _Taking:
@@ -114,7 +116,10 @@ class _Taking:
             failpoints.hit("put.planned")
             if (held := self._held(planned)) is not None:
                 return held
-            return self._publish(self._lease(planned), part, token)
+            lease = self._lease(planned)
+            if lease is None:
+                return self._got(planned.job_id, self._artifact(planned.job_id), held=True)
+            return self._publish(lease, part, token)
         finally:
             part.discard()
             self._store.drop_part(part.facts)
@@ -146,16 +151,22 @@ class _Taking:
                 return artifact
         return None
 
-    def _lease(self, planned: Planned) -> Lease:
-        """Lease the job; whoever else uploads the same bytes now waits for nobody, because theirs are the same."""
-        owner = self._depot.yard.liveness.owner
-        self._depot.yard.liveness.hold()
-        leases = self._ledger.claim(
-            owner, limit=1, ttl_s=_TTL_S, job_types=[UPLOAD], scope=self.scope, job_ids=[planned.job_id]
-        )
-        if not leases:
-            raise LongshoreError("the same bytes are being uploaded by another process", hint="try again in a moment")
-        return leases[0]
+    def _lease(self, planned: Planned) -> Lease | None:
+        """Lease the job; None when somebody else, uploading the same bytes, completed it meanwhile."""
+        liveness, end = self._depot.yard.liveness, time.monotonic() + _TTL_S
+        liveness.hold()
+        while True:
+            leases = self._ledger.claim(
+                liveness.owner, limit=1, ttl_s=_TTL_S, job_types=[UPLOAD], scope=self.scope, job_ids=[planned.job_id]
+            )
+            if leases:
+                return leases[0]
+            if self._ledger.job(self.scope, planned.job_id).status is Status.COMPLETED:
+                return None
+            if time.monotonic() > end:
+                raise LongshoreError("the same bytes are being uploaded by another process", hint="try again later")
+            if not self._ledger.release_dead(liveness.dead()):
+                time.sleep(_POLL_S)
 
     def _publish(self, lease: Lease, part: Part, token: str) -> Got:
         item = Staged(self.scope, token, 1, part.sha256, part.size_bytes, str(self._content_type), part)

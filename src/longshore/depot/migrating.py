@@ -6,16 +6,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longshore.depot.wiring import ledger_place
-from longshore.errors import NoDepot
-from longshore.ledger import schema
+from longshore.ledger.ledger import is_postgres
+from longshore.ledger.schema import current_version, migrate_sqlite
 
 if TYPE_CHECKING:
     from longshore.config import Settings
 
 
-def migrate(settings: Settings, *, dry_run: bool = False) -> tuple[int, int, list[str]]:
-    """Apply what is pending; give the version before, the version after and the names of what was pending."""
+def migrate(settings: Settings) -> tuple[int, list[int]]:
+    """Apply what is pending; give the version that the ledger has now, and the versions that were applied."""
     where = ledger_place(settings)
-    if isinstance(where, Path) and not where.exists():
-        raise NoDepot(f"there is no ledger at {where}")
-    return schema.migrate(where, dry_run=dry_run)
+    if is_postgres(where):
+        from longshore.ledger.pgschema import migrate_postgres
+
+        return current_version("postgres"), migrate_postgres(str(where))
+    return current_version("sqlite"), migrate_sqlite(Path(where))

@@ -1,0 +1,179 @@
+"""Operating commands: put, adopt, export, purge, backup, restore, migrate – as a person calls them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from longshore.checker import check
+from longshore.checker.check import LocalFiles
+from tests.support.origin import Origin, Thing
+from tests.support.program import execute, invoke
+
+NET = ("--allow-net", "127.0.0.0/8")
+
+
+@pytest.fixture
+def depot(tmp_path: Path) -> Path:
+    return tmp_path / "depot"
+
+
+def sound(depot: Path) -> None:
+    assert check(str(depot / "ledger.db"), LocalFiles(depot / "store")).findings == []
+
+
+def fill(depot: Path, directory: Path) -> dict[str, bytes]:
+    bodies = {"a.txt": b"one", "b.txt": b"two", "deep/c.txt": b"one"}
+    for name, body in bodies.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_bytes(body)
+    invoke("adopt", directory, "--depot", depot).ok()
+    return bodies
+
+
+def test_put_takes_a_file_once(depot: Path, tmp_path: Path) -> None:
+    (tmp_path / "paper.pdf").write_bytes(b"%PDF-1.7 hello")
+    (first,) = invoke("put", tmp_path / "paper.pdf", "--depot", depot, "--json").ok().of("taken")
+    assert first["sha256"] == hashlib.sha256(b"%PDF-1.7 hello").hexdigest()
+    assert Path(first["path"]).read_bytes() == b"%PDF-1.7 hello"
+    (again,) = invoke("put", tmp_path / "paper.pdf", "--depot", depot, "--json").ok().of("taken")
+    assert (again["job_id"], again["held"]) == (first["job_id"], True)
+    sound(depot)
+
+
+def test_put_takes_a_stream(depot: Path) -> None:
+    ran = execute("put", "-", "--name", "notes", "--depot", depot, "--json", stdin=b"from a pipe").ok()
+    (taken,) = ran.of("taken")
+    assert taken["size_bytes"] == 11
+    sound(depot)
+
+
+def test_put_says_what_it_cannot_take(depot: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    ran = invoke("put", tmp_path / "pipe", tmp_path / "nothing", tmp_path, "--depot", depot)
+    assert ran.code == 3
+    assert ran.stderr.count("refused") == 3
+
+
+@pytest.mark.parametrize("point", ["put.staged", "put.planned", "put.linked", "put.settled"])
+def test_a_crash_while_putting_leaves_one_result(depot: Path, tmp_path: Path, point: str) -> None:
+    (tmp_path / "f").write_bytes(b"bytes" * 1000)
+    died = execute("put", tmp_path / "f", "--depot", depot, env={"LONGSHORE_FAILPOINTS": f"{point}=kill"})
+    assert died.code == -9
+    (taken,) = execute("put", tmp_path / "f", "--depot", depot, "--json").ok().of("taken")
+    assert Path(taken["path"]).read_bytes() == b"bytes" * 1000
+    invoke("reconcile", "--depot", depot, "--set", "reconcile.stale_part_s=0").ok()
+    sound(depot)
+
+
+def test_adopt_registers_a_tree_and_leaves_it_alone(depot: Path, tmp_path: Path) -> None:
+    bodies = fill(depot, tmp_path / "tree")
+    assert {name: (tmp_path / "tree" / name).read_bytes() for name in bodies} == bodies
+    (tmp_path / "tree" / "link").symlink_to("/etc/passwd")
+    (summary,) = invoke("adopt", tmp_path / "tree", "--depot", depot, "--json").ok().of("summary")
+    assert (summary["new"], summary["held"], summary["refused"]) == (0, 3, 0)
+    sound(depot)
+
+
+def test_the_manifest_has_every_job_and_no_path(depot: Path, tmp_path: Path) -> None:
+    fill(depot, tmp_path / "tree")
+    ran = invoke("export", "jsonl", "--depot", depot).ok()
+    rows = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert {row["sha256"] for row in rows} == {hashlib.sha256(body).hexdigest() for body in (b"one", b"two")}
+    assert str(depot) not in ran.stdout
+    invoke("export", "parquet", "-o", tmp_path / "m.parquet", "--depot", depot).ok()
+    invoke("export", "csv", "-o", tmp_path / "m.csv", "--depot", depot).ok()
+    assert (tmp_path / "m.csv").read_text().count("\n") == 3
+
+
+def test_trees_bags_and_crates_have_the_bytes(depot: Path, tmp_path: Path) -> None:
+    fill(depot, tmp_path / "in")
+    invoke("export", "tree", "-o", tmp_path / "tree", "--depot", depot).ok()
+    invoke("export", "bag", "-o", tmp_path / "bag", "--depot", depot).ok()
+    invoke("export", "crate", "-o", tmp_path / "crate", "--depot", depot).ok()
+    for place in ("tree", "bag/data", "crate"):
+        bodies = {path.read_bytes() for path in (tmp_path / place).iterdir() if path.suffix == ".txt"}
+        assert bodies == {b"one", b"two"}, place
+    assert invoke("export", "bag", "--depot", depot).code == 2
+
+
+def test_export_and_import_move_no_byte_that_is_held(depot: Path, tmp_path: Path) -> None:
+    """Export → fresh depot → import: the same artifacts, and the server hears nothing."""
+    with Origin() as origin:
+        for name in ("a", "b"):
+            origin.add(f"/{name}", Thing(name.encode() * 5000))
+        urls = [origin.url(f"/{name}") for name in ("a", "b")]
+        invoke("get", *urls, "--depot", depot, *NET).ok()
+        invoke("export", "jsonl", "-o", tmp_path / "manifest.jsonl", "--depot", depot).ok()
+        invoke("export", "bag", "-o", tmp_path / "bag", "--depot", depot).ok()
+        heard = sum(origin.count(f"/{name}") for name in "ab")
+        other = tmp_path / "other"
+        invoke("adopt", tmp_path / "bag" / "data", "--depot", other).ok()
+        invoke("add", tmp_path / "manifest.jsonl", "--depot", other).ok()
+        invoke("run", "--depot", other, *NET).ok()
+        assert sum(origin.count(f"/{name}") for name in "ab") == heard
+    rows = [json.loads(line) for line in invoke("export", "jsonl", "--depot", other).ok().stdout.splitlines()]
+    assert {row["sha256"] for row in rows if row["job_type"] == "download"} == {
+        hashlib.sha256(name.encode() * 5000).hexdigest() for name in ("a", "b")
+    }
+    sound(other)
+
+
+def test_purge_archives_and_forgets(depot: Path) -> None:
+    with Origin() as origin:
+        url = origin.url("/nothing-here")
+        assert invoke("get", url, "--depot", depot, *NET).code == 3
+        (dry,) = invoke("purge", "--older-than", 0, "--dry-run", "--depot", depot, "--json").ok().of("summary")
+        assert dry["items"] == 1
+        (done,) = invoke("purge", "--older-than", 0, "--depot", depot, "--json").ok().of("summary")
+        assert done["items"] == 1
+        assert Path(done["files"][0]).exists()
+    (status,) = invoke("status", "--depot", depot, "--json").ok().of("status")
+    assert sum(status["jobs"].values()) == 0
+    sound(depot)
+
+
+def test_a_backup_comes_back_whole(depot: Path, tmp_path: Path) -> None:
+    fill(depot, tmp_path / "in")
+    invoke("backup", tmp_path / "backup", "--depot", depot).ok()
+    (again,) = invoke("backup", tmp_path / "backup", "--depot", depot, "--json").ok().of("summary")
+    assert (again["items"], again["there"]) == (0, 2)
+    invoke("restore", tmp_path / "backup", "--depot", tmp_path / "new").ok()
+    sound(tmp_path / "new")
+    before = invoke("export", "jsonl", "--depot", depot).stdout
+    assert invoke("export", "jsonl", "--depot", tmp_path / "new").stdout == before
+    assert invoke("restore", tmp_path / "backup", "--depot", tmp_path / "new").code != 0
+
+
+def test_a_restore_of_halves_that_do_not_fit_tells_the_truth(depot: Path, tmp_path: Path) -> None:
+    """Store older than ledger: what is missing is named, marked and comes back with the bytes."""
+    fill(depot, tmp_path / "in")
+    invoke("backup", tmp_path / "backup", "--depot", depot).ok()
+    lost = next((tmp_path / "backup" / "store").rglob(hashlib.sha256(b"two").hexdigest() + "*"))
+    lost.unlink()
+    ran = invoke("restore", tmp_path / "backup", "--depot", tmp_path / "new", "--json")
+    assert ran.code == 5
+    assert [finding["kind"] for finding in ran.of("finding")] == ["missing_blob"]
+    invoke("adopt", tmp_path / "in", "--depot", tmp_path / "new").ok()
+    invoke("reconcile", "--depot", tmp_path / "new").ok()
+    sound(tmp_path / "new")
+
+
+def test_a_damaged_or_foreign_backup_is_refused(tmp_path: Path, depot: Path) -> None:
+    (tmp_path / "other").mkdir()
+    assert invoke("restore", tmp_path / "other", "--depot", depot).code == 2
+    (tmp_path / "other" / "backup.json").write_text("{}")
+    (tmp_path / "other" / "ledger.db").write_bytes(os.urandom(8192))
+    assert invoke("restore", tmp_path / "other", "--depot", depot).code == 5
+    assert not (depot / "ledger.db").exists()
+
+
+def test_migrate_says_when_there_is_nothing_to_do(depot: Path, tmp_path: Path) -> None:
+    assert invoke("migrate", "--depot", depot).code == 10
+    fill(depot, tmp_path / "in")
+    (summary,) = invoke("migrate", "--depot", depot, "--json").ok().of("summary")
+    assert summary["applied"] == []
