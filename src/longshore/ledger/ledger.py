@@ -31,6 +31,7 @@ from longshore.ledger import (
     settling,
     sweeping,
 )
+from longshore.ledger.lists import Lists
 from longshore.ledger.records import Begun, CancelResult, Effect, EffectClass, Host, Intent, Move, Renewed, Settled
 from longshore.ledger.sqlite import Sqlite
 from longshore.ledger.tx import Backend, Tx
@@ -45,7 +46,7 @@ def is_postgres(where: str | Path) -> bool:
     return isinstance(where, str) and where.startswith(("postgresql://", "postgres://"))
 
 
-class Ledger:
+class Ledger(Lists):
     """Jobs, leases, effects and artifacts that survive anything."""
 
     result_limit = effects.RESULT_LIMIT

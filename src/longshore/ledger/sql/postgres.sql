@@ -249,3 +249,12 @@ SELECT r.tenant_id, r.project_id, r.job_id, r.job_type, 'pending', r.stage, r.re
       source_ref, url, canonical_url, host, request, max_attempts, run_id, request_id, retry_of, user_id, book_id, media_type,
       source, place)
  ORDER BY r.place
+
+-- work_due @postgres --
+SELECT dispatch_work_due(CAST(:job_types AS jsonb), :tenant_id, :project_id, :now)
+
+-- stops_wanted @postgres --
+SELECT dispatch_stops_wanted(:owner)
+
+-- scopes_known @postgres --
+SELECT tenant_id, project_id FROM dispatch_scopes()

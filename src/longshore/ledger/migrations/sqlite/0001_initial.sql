@@ -165,8 +165,10 @@ CREATE INDEX jobs_expiry ON jobs (lease_until) WHERE lease_until IS NOT NULL;
 CREATE INDEX jobs_slots ON jobs (slot_host, lease_owner, lease_slots, lease_until) WHERE slot_host IS NOT NULL;
 -- Lists by status, in order of planning.
 CREATE INDEX jobs_list ON jobs (tenant_id, project_id, status);
--- Failures by reason and host; only failed rows are in it.
-CREATE INDEX jobs_failed ON jobs (tenant_id, project_id, error_code, host) WHERE status = 'failed';
+-- Failures by reason and host, newest last; only what failed and was not tried again is in it.
+CREATE INDEX jobs_failed ON jobs (tenant_id, project_id, error_code, host) WHERE status = 'failed' AND superseded = 0;
+-- Jobs of a work; only those whose work is more than their URL pay for it.
+CREATE INDEX jobs_work ON jobs (tenant_id, project_id, work_id) WHERE work_id IS NOT NULL;
 -- Links between jobs: a purge asks who points here.
 CREATE INDEX jobs_retry_of ON jobs (tenant_id, project_id, retry_of) WHERE retry_of IS NOT NULL;
 CREATE INDEX jobs_reuse_of ON jobs (tenant_id, project_id, reuse_of_job_id) WHERE reuse_of_job_id IS NOT NULL;
@@ -339,6 +341,8 @@ CREATE TABLE events (
   at         INTEGER NOT NULL,
   facts      TEXT
 ) STRICT;
+-- What happened in a project after a number: live updates. Appends.
+CREATE INDEX events_scope ON events (tenant_id, project_id);
 -- The timeline of one job.
 CREATE INDEX events_job ON events (tenant_id, project_id, job_id);
 CREATE TRIGGER events_append_only BEFORE UPDATE ON events
@@ -353,6 +357,41 @@ CREATE TABLE counters (
   n          INTEGER NOT NULL,
   PRIMARY KEY (tenant_id, project_id, status, slot)
 ) STRICT, WITHOUT ROWID;
+
+-- How many failed jobs that nobody tried again there are of which reason at which host: kept by triggers, never counted.
+CREATE TABLE failure_counts (
+  tenant_id  TEXT NOT NULL,
+  project_id TEXT NOT NULL,
+  error_code TEXT NOT NULL,
+  host       TEXT NOT NULL,
+  slot       INTEGER NOT NULL DEFAULT 0,
+  n          INTEGER NOT NULL,
+  PRIMARY KEY (tenant_id, project_id, error_code, host, slot)
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER failures_more AFTER UPDATE OF status ON jobs
+WHEN NEW.status = 'failed' AND OLD.status <> 'failed' AND NEW.superseded = 0
+BEGIN
+  INSERT INTO failure_counts (tenant_id, project_id, error_code, host, n)
+  VALUES (NEW.tenant_id, NEW.project_id, NEW.error_code, NEW.host, 1)
+  ON CONFLICT (tenant_id, project_id, error_code, host, slot) DO UPDATE SET n = n + 1;
+END;
+CREATE TRIGGER failures_born AFTER INSERT ON jobs WHEN NEW.status = 'failed' AND NEW.superseded = 0
+BEGIN
+  INSERT INTO failure_counts (tenant_id, project_id, error_code, host, n)
+  VALUES (NEW.tenant_id, NEW.project_id, NEW.error_code, NEW.host, 1)
+  ON CONFLICT (tenant_id, project_id, error_code, host, slot) DO UPDATE SET n = n + 1;
+END;
+CREATE TRIGGER failures_tried_again AFTER UPDATE OF superseded ON jobs
+WHEN NEW.status = 'failed' AND OLD.superseded = 0 AND NEW.superseded = 1
+BEGIN
+  UPDATE failure_counts SET n = n - 1 WHERE tenant_id = OLD.tenant_id AND project_id = OLD.project_id
+    AND error_code = OLD.error_code AND host = OLD.host AND slot = 0;
+END;
+CREATE TRIGGER failures_forgotten AFTER DELETE ON jobs WHEN OLD.status = 'failed' AND OLD.superseded = 0
+BEGIN
+  UPDATE failure_counts SET n = n - 1 WHERE tenant_id = OLD.tenant_id AND project_id = OLD.project_id
+    AND error_code = OLD.error_code AND host = OLD.host AND slot = 0;
+END;
 
 -- What a purge leaves of a job: its key still answers.
 CREATE TABLE tombstones (
