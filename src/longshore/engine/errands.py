@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from longshore.domain.model import Lease, Scope
 from longshore.domain.outcomes import Outcome
@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from longshore.engine.handlers import Handlers
     from longshore.engine.watch import Watch
     from longshore.ledger import Ledger
+
+
+class Cleaner(Protocol):
+    """Takes away what an attempt left in staging."""
+
+    def __call__(self, lease: Lease, *, done: bool = False) -> None:
+        """Clean up after one attempt; `done`: the job is, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +78,7 @@ class Tools:
     settings: EngineSettings
     owner: str
     watch: Watch
-    clean: Callable[[Lease], None]  # after an attempt was settled
+    clean: Cleaner  # after an attempt was settled
     has_room: Callable[[], bool]
     bury: Callable[[], Awaitable[int]]  # give back the leases of processes that are gone
     turn_away: Callable[[], None]  # a drain: whoever waits for a place gives up

@@ -111,7 +111,7 @@ class Known:
         return self._store.recover(
             lease.scope,
             lease.job_id,
-            effect.epoch,
+            lease.epoch,
             sha256=wanted["sha256"],
             size_bytes=wanted["size_bytes"],
             content_type=wanted["content_type"],

@@ -20,6 +20,7 @@ from longshore.domain.model import Blob, Lease
 from longshore.errors import LongshoreError
 from longshore.ledger.effects import begin
 from longshore.ledger.records import Intent
+from longshore.store import PartFacts
 
 if TYPE_CHECKING:
     from longshore.ledger import Ledger
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FINALIZE: Final = "FINALIZE"
+EPOCHS_LOOKED_AT: Final = 20  # further back, leftovers are the reconciler's
 failpoints.declare("publish.begin", "publish.staged", "publish.intents", "publish.linked", "publish.clean")
 
 
@@ -65,12 +67,21 @@ class Publisher:
         loop.call_soon(self._start)
         return parcel.done
 
-    def clean(self, lease: Lease) -> None:
-        """Remove what staging still has of a body that is over, registered or not; with all others of this turn."""
+    def clean(self, lease: Lease, *, done: bool = False) -> None:
+        """Remove what staging still has of a body that is over, registered or not; with all others of this turn.
+
+        When the job is done, what its earlier epochs left goes too.
+        """
         if staged := self._published.pop((lease.job_id, lease.epoch), None):
             if not self._over:
                 asyncio.get_running_loop().call_soon(self._clean)
             self._over.append(staged)
+        if done and lease.epoch > 1:
+            self._threads.submit(self._drop_leftovers, lease)
+
+    def _drop_leftovers(self, lease: Lease) -> None:
+        for epoch in range(max(1, lease.epoch - EPOCHS_LOOKED_AT), lease.epoch + 1):
+            self._store.drop_part(PartFacts(lease.scope, lease.job_id, epoch))
 
     def _clean(self) -> None:
         over, self._over = self._over, []

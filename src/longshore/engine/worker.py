@@ -15,7 +15,7 @@ from typing import Final
 from longshore import failpoints
 from longshore.domain.endings import Mishap, Past, ending
 from longshore.domain.model import SECOND, Lease, Micros, Scope
-from longshore.domain.outcomes import Canceled, Deferred, Outcome, Released
+from longshore.domain.outcomes import Canceled, Completed, Deferred, Outcome, Released, Reused
 from longshore.engine.errands import Errand, Held, Tally, Tools
 from longshore.engine.heartbeat import Heartbeat
 from longshore.engine.mishaps import mishap_of
@@ -202,7 +202,7 @@ class Worker:
         except LongshoreError as error:
             log.error("job %s could not be settled: %s", lease.job_id, error)
         finally:
-            self._tools.clean(lease)
+            self._tools.clean(lease, done=isinstance(outcome, Completed | Reused) and not held.lost)
             del self._held[lease.job_id, lease.epoch]
             if not isinstance(outcome, Deferred | Released):
                 self._progress_at = time.monotonic()

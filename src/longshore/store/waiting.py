@@ -102,6 +102,8 @@ class Recovering(WaitingRoom):
         for body in self._bodies(scope, job_id, epoch, sha256, size_bytes):
             item = Staged(scope, job_id, epoch, sha256, size_bytes, content_type, body)
             outcome = self.stage([item])[0] or self.link([item])[0]
+            if isinstance(body, Part):
+                body.close()
             if isinstance(outcome, StoreError):
                 raise outcome
             return outcome
