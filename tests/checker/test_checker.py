@@ -123,4 +123,4 @@ def test_every_kind_of_finding_is_planted_here() -> None:
 
 
 def test_only_what_a_crash_may_leave_is_not_damage() -> None:
-    assert {"file_unregistered", "part_left", "file_there_after_all"} == HEALABLE
+    assert {"file_unregistered", "part_left", "file_there_after_all", "effect_open"} == HEALABLE

@@ -35,7 +35,7 @@ SENTENCES = {
     "part_left": "A part of a job that is over, or of none, is still there.",
 }
 # A crash may leave these; reconcile heals them. Everything else is damage.
-HEALABLE = frozenset({"file_unregistered", "part_left", "file_there_after_all"})
+HEALABLE = frozenset({"file_unregistered", "part_left", "file_there_after_all", "effect_open"})
 
 
 @dataclass(frozen=True, slots=True)
