@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 from longshore.domain.model import Lease, NewArtifact, Scope
 from longshore.domain.outcomes import Completed, Reused
@@ -18,6 +19,7 @@ from longshore.ledger.rows import check_scope, encoded
 from longshore.ledger.tx import Row, Tx
 
 Done = tuple[Lease, Fenced, Completed]
+NONE: Final = (None, None)
 Result = tuple[Done, list[tuple[str, NewArtifact]]]
 
 
@@ -26,83 +28,100 @@ def register(tx: Tx, done: Sequence[Done]) -> list[tuple[tuple[str, ...], bool]]
 
     Gives of each job its artifacts and whether all its bytes were there before.
     """
-    ids = new_ids(sum(len(outcome.artifacts) for _, _, outcome in done), tx.now)
-    results: list[tuple[Done, list[tuple[str, NewArtifact]]]] = []
-    place = 0
-    for item in done:
-        count = len(item[2].artifacts)
-        results.append((item, list(zip(ids[place : place + count], item[2].artifacts, strict=True))))
-        place += count
-    fresh = _insert_blobs(tx, results)
-    previous = _put_versions(tx, results)
-    tx.many("artifact_insert", [row for result in results for row in _artifact_rows(result, previous, tx.now)])
-    tx.many(
-        "job_artifact_insert",
-        [
-            (*lease.scope, lease.job_id, new.role, place, artifact_id)
-            for (lease, _, _), made in results
-            for place, (artifact_id, new) in enumerate(made)
-        ],
-    )
-    tx.many(
-        "finalize_confirm", [_confirmation(result, tx.now) for result in results if result[0][1].job_type == DOWNLOAD]
-    )
-    add_counts(tx, _held(results, fresh))
-    answer = []
-    for (lease, _, _), made in results:
-        new = [(lease.scope.project_id, artifact.blob.sha256) in fresh for _, artifact in made]
-        fresh.difference_update((lease.scope.project_id, artifact.blob.sha256) for _, artifact in made)
-        answer.append((tuple(artifact_id for artifact_id, _ in made), bool(made) and not any(new)))
+    ids = iter(new_ids(sum(len(outcome.artifacts) for _, _, outcome in done), tx.now))
+    results: list[Result] = [
+        (item, [(artifact_id, new) for new, artifact_id in zip(item[2].artifacts, ids, strict=False)]) for item in done
+    ]
+    answer: list[tuple[tuple[str, ...], bool]] = [((), False)] * len(results)
+    for scope, places in _by_scope(results).items():
+        part = [results[place] for place in places]
+        fresh = _insert_blobs(tx, scope, part)
+        previous = _put_versions(tx, scope, part)
+        _insert_artifacts(tx, part, previous)
+        _confirm_intents(tx, scope, part)
+        add_counts(tx, _held(scope, part, fresh))
+        for place, (_, made) in zip(places, part, strict=True):
+            hashes = [new.blob.sha256 for _, new in made]
+            answer[place] = (tuple(artifact_id for artifact_id, _ in made), bool(made) and fresh.isdisjoint(hashes))
+            fresh.difference_update(hashes)  # the next one with these bytes is a duplicate of this one
     return answer
 
 
-def _held(results: Sequence[Result], fresh: set[tuple[str, str]]) -> Counter[tuple[str, str, str]]:
+def _held(scope: Scope, results: Sequence[Result], fresh: set[str]) -> Counter[tuple[str, str, str]]:
     """Count what is held: artifacts, and the blobs under them. The difference is what dedupe saved."""
+    sizes = [(new.blob.sha256, new.blob.size_bytes) for _, made in results for _, new in made]
     counts: Counter[tuple[str, str, str]] = Counter()
-    blobs: dict[tuple[Scope, str], int] = {}
-    for (lease, _, _), made in results:
-        for _, artifact in made:
-            counts[(*lease.scope, "artifacts")] += 1
-            counts[(*lease.scope, "artifact_bytes")] += artifact.blob.size_bytes
-            if (lease.scope.project_id, artifact.blob.sha256) in fresh:
-                blobs[lease.scope, artifact.blob.sha256] = artifact.blob.size_bytes
-    for (scope, _), size in blobs.items():
-        counts[(*scope, "blobs")] += 1
-        counts[(*scope, "blob_bytes")] += size
+    counts[(*scope, "artifacts")] = len(sizes)
+    counts[(*scope, "artifact_bytes")] = sum(size for _, size in sizes)
+    counts[(*scope, "blobs")] = len(fresh)
+    counts[(*scope, "blob_bytes")] = sum(size for sha256, size in dict(sizes).items() if sha256 in fresh)
     return counts
 
 
-def _insert_blobs(tx: Tx, results: Sequence[Result]) -> set[tuple[str, str]]:
-    rows: list[Row] = []
-    for (lease, _, _), made in results:
-        for _, artifact in made:
-            b = artifact.blob
-            rows.append((*lease.scope, b.sha256, b.size_bytes, b.backend, b.pointer, b.content_type, tx.now))
-    return {(project, sha256) for project, sha256 in tx.many("blob_insert", rows)}
+def _by_scope(results: Sequence[Result]) -> dict[Scope, list[int]]:
+    scopes: dict[Scope, list[int]] = {}
+    for place, ((lease, _, _), _) in enumerate(results):
+        scopes.setdefault(lease.scope, []).append(place)
+    return scopes
 
 
-def _put_versions(tx: Tx, results: Sequence[Result]) -> dict[str, str]:
+def _insert_blobs(tx: Tx, scope: Scope, results: Sequence[Result]) -> set[str]:
+    """Write the bytes that were not there; give their hashes."""
+    blobs = {new.blob.sha256: new.blob for _, made in results for _, new in made}
+    if not blobs:
+        return set()
+    known = {row[0] for row in tx.all("blobs_known", sha256s=encoded(list(blobs)), **scope._asdict())}
+    fresh = [blob for sha256, blob in blobs.items() if sha256 not in known]
+    rows = [(*scope, b.sha256, b.size_bytes, b.backend, b.pointer, b.content_type, tx.now) for b in fresh]
+    tx.many("blob_insert", rows)
+    return {blob.sha256 for blob in fresh}
+
+
+def _put_versions(tx: Tx, scope: Scope, results: Sequence[Result]) -> dict[str, str]:
     """Remember what each URL gave; give, by new artifact, the one it gave before."""
     rows: list[Row] = []
     for (lease, row, outcome), made in results:
         if row.job_type == DOWNLOAD and row.canonical_url and made:
-            artifact_id, artifact = made[0]
-            seen = outcome.validators
-            rows.append(
-                (
-                    *lease.scope,
-                    row.canonical_url,
-                    artifact.blob.sha256,
-                    artifact.blob.size_bytes,
-                    seen.etag if seen else None,
-                    seen.last_modified if seen else None,
-                    outcome.final_url,
-                    artifact_id,
-                    lease.job_id,
-                    tx.now,
-                )
-            )
-    return {new: old for new, old in tx.many("url_version_put", rows) if old is not None}
+            artifact_id, new = made[0]
+            etag, modified = (outcome.validators.etag, outcome.validators.last_modified) if outcome.validators else NONE
+            what = (row.canonical_url, new.blob.sha256, new.blob.size_bytes, etag, modified, outcome.final_url)
+            rows.append((*scope, *what, artifact_id, lease.job_id, tx.now))
+    if not rows:
+        return {}
+    before: dict[str, str] = dict(tx.all("url_artifacts", urls=encoded([row[2] for row in rows]), **scope._asdict()))
+    previous: dict[str, str] = {}
+    for _, _, url, *_, artifact_id, _, _ in rows:
+        if url in before:
+            previous[artifact_id] = before[url]
+        before[url] = artifact_id
+    tx.many("url_version_put", rows)
+    return previous
+
+
+def _insert_artifacts(tx: Tx, results: Sequence[Result], previous: dict[str, str]) -> None:
+    tx.many("artifact_insert", [row for result in results for row in _artifact_rows(result, previous, tx.now)])
+    links = [
+        (*lease.scope, lease.job_id, new.role, place, artifact_id)
+        for (lease, _, _), made in results
+        for place, (artifact_id, new) in enumerate(made)
+    ]
+    tx.many("job_artifact_insert", links)
+
+
+def _confirm_intents(tx: Tx, scope: Scope, results: Sequence[Result]) -> None:
+    """Confirm the FINALIZE intents of these attempts: what they meant to do is done."""
+    jobs = {
+        lease.job_id: (lease.epoch, made[0]) for (lease, row, _), made in results if row.job_type == DOWNLOAD and made
+    }
+    if not jobs:
+        return
+    rows = []
+    for job_id, key, epoch in tx.all("finalize_open", job_ids=encoded(list(jobs)), **scope._asdict()):
+        mine, (artifact_id, new) = jobs[job_id]
+        if epoch == mine:
+            text = f'{{"code":"OK","sha256":"{new.blob.sha256}","size":{new.blob.size_bytes},"artifact_id":"{artifact_id}"}}'
+            rows.append((tx.now, text, *scope, job_id, key, epoch))
+    tx.many("finalize_confirm", rows)
 
 
 def _artifact_rows(result: Result, previous: dict[str, str], now: int) -> list[Row]:
@@ -130,13 +149,6 @@ def _artifact_rows(result: Result, previous: dict[str, str], now: int) -> list[R
             )
         )
     return rows
-
-
-def _confirmation(result: Result, now: int) -> Row:
-    (lease, _, _), made = result
-    artifact_id, artifact = made[0]
-    text = f'{{"code":"OK","sha256":"{artifact.blob.sha256}","size":{artifact.blob.size_bytes},"artifact_id":"{artifact_id}"}}'
-    return (now, text, *lease.scope, lease.job_id, lease.epoch)
 
 
 def reuse(tx: Tx, lease: Lease, row: Fenced, outcome: Reused) -> LongshoreError | None:

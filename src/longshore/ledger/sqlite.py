@@ -7,6 +7,7 @@ read back. Writers take the lock file before BEGIN IMMEDIATE, because SQLite's o
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import threading
 import time
@@ -125,7 +126,16 @@ class SqliteTx:
 
     def many(self, name: str, rows: Sequence[Row]) -> list[Row]:
         """Run a statement once per row and give all rows that came back."""
-        return self._cursor.executemany(self._statements[name].text, rows).fetchall() if rows else []
+        if not rows:
+            return []
+        statement = self._statements[name]
+        if statement.gathered is None:
+            return self._cursor.executemany(statement.text, rows).fetchall()
+        groups: dict[Row, list[Any]] = {}
+        for row in rows:
+            groups.setdefault(tuple([row[place] for place in statement.common]), []).append(row[statement.gathered])
+        calls = [(json.dumps(items), *common) for common, items in groups.items()]
+        return self._cursor.executemany(statement.text, calls).fetchall()
 
 
 class _Call:

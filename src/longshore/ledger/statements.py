@@ -21,7 +21,8 @@ _HEADER: Final = re.compile(
     r"^-- (\{?)([a-z_0-9]+)\}?(?: \(([a-z_0-9, \n-]+)\))?(?: @(sqlite|postgres))? --$", re.MULTILINE
 )
 _PARAMETER: Final = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
-_EACH: Final = re.compile(r"\{each ([a-z_]+)\}")
+_EACH: Final = re.compile(r"\{each ([a-z_0-9]+)\}")
+_ALL: Final = re.compile(r"\{all ([a-z_0-9]+)\}")
 _EACH_TEXT: Final = {
     "sqlite": r"json_each(:\1)",
     "postgres": r"jsonb_array_elements_text(CAST(:\1 AS jsonb)) AS each(value)",
@@ -36,6 +37,8 @@ class Statement:
     name: str
     text: str
     columns: tuple[str, ...]  # of the positional rows of tx.many; () when parameters go by name
+    gathered: int | None = None  # the place of the column that {all …} gathers
+    common: tuple[int, ...] = ()  # the places of the other columns that the text uses
 
 
 def register(folder: Path) -> None:
@@ -89,8 +92,21 @@ def _prepared(name: str, body: str, columns: tuple[str, ...], fragments: dict[st
         body = body.replace("{" + fragment + "}", text)
     body = _EACH.sub(_EACH_TEXT[dialect], body)
     if dialect == "postgres":
+        body = _ALL.sub(r"(:\1)", body)
         return Statement(name, _PARAMETER.sub(r"%(\1)s", body.replace("%", "%%")), columns)
     if not columns:
         return Statement(name, body, columns)
+    if gathered := _ALL.search(body):
+        return _gathering(name, body, columns, gathered[1])
     places = {column: f"?{number}" for number, column in enumerate(columns, 1)}
     return Statement(name, _PARAMETER.sub(lambda match: places[match[1]], body), columns)
+
+
+def _gathering(name: str, body: str, columns: tuple[str, ...], gathered: str) -> Statement:
+    """Prepare a statement that runs once per group of rows: ?1 is the JSON list, the others follow."""
+    body = _ALL.sub("(SELECT value FROM json_each(?1))", body)
+    used = {match[1] for match in _PARAMETER.finditer(body)}
+    common = [column for column in columns if column in used]
+    places = {column: f"?{number}" for number, column in enumerate(common, 2)}
+    text = _PARAMETER.sub(lambda match: places[match[1]], body)
+    return Statement(name, text, columns, columns.index(gathered), tuple(columns.index(column) for column in common))

@@ -41,13 +41,14 @@ SELECT {job}
  LIMIT :many
 
 -- grant (owner, until, slot_host, lease_slots, counts, now, seq) --
--- One lease: the epoch grows, the attempt starts at its first stage.
+-- One lease each: the epoch grows, the attempt starts at its first stage. (slot_host and counts are in the row already.)
 UPDATE jobs
-   SET lease_owner = :owner, lease_until = :until, lease_epoch = lease_epoch + 1, slot_host = :slot_host,
+   SET lease_owner = :owner, lease_until = :until, lease_epoch = lease_epoch + 1, slot_host = NULLIF(host, ''),
        lease_slots = :lease_slots, ready = 0, status = 'processing',
        stage = CASE job_type WHEN 'download' THEN 'LEASED' WHEN 'torrent' THEN 'downloading' ELSE 'processing' END,
-       claims = claims + :counts, progress = NULL, updated_at = :now, row_version = row_version + 1
- WHERE seq = :seq AND lease_owner IS NULL
+       claims = claims + CASE job_type WHEN 'download' THEN 0 ELSE 1 END,
+       progress = NULL, updated_at = :now, row_version = row_version + 1
+ WHERE seq IN {all seq} AND lease_owner IS NULL
 
 -- claim_insert (tenant_id, project_id, job_id, epoch, owner, host, now) --
 INSERT INTO job_claims (tenant_id, project_id, job_id, epoch, owner, host, claimed_at)
@@ -103,13 +104,13 @@ RETURNING job_id, lease_epoch, cancel_requested_at
 -- move_stage (stage, counts, now, seq, lease_epoch) --
 -- The next stage of a leased job; its status does not change.
 UPDATE jobs SET stage = :stage, claims = claims + :counts, updated_at = :now, row_version = row_version + 1
- WHERE seq = :seq AND lease_epoch = :lease_epoch
+ WHERE seq IN {all seq} AND lease_epoch = :lease_epoch
 
 -- move_finalized (counts, now, seq, lease_epoch) --
 -- The bytes are here: the host's slot is free although the lease goes on.
 UPDATE jobs SET stage = 'FINALIZED', claims = claims + :counts, slot_host = NULL, updated_at = :now,
        row_version = row_version + 1
- WHERE seq = :seq AND lease_epoch = :lease_epoch
+ WHERE seq IN {all seq} AND lease_epoch = :lease_epoch
 
 -- set_progress (progress, bytes_done, bytes_total, seq, lease_epoch) --
 UPDATE jobs SET progress = :progress, bytes_done = :bytes_done, bytes_total = :bytes_total
@@ -139,7 +140,7 @@ UPDATE jobs
        status = CASE job_type WHEN 'torrent' THEN status ELSE 'pending' END,
        stage = CASE job_type WHEN 'download' THEN 'PLANNED' WHEN 'torrent' THEN stage ELSE 'pending' END,
        updated_at = :now, row_version = row_version + 1
- WHERE seq = :seq AND lease_epoch = :lease_epoch AND lease_owner IS NOT NULL
+ WHERE seq IN {all seq} AND lease_epoch = :lease_epoch AND lease_owner IS NOT NULL
 
 -- promote_waiting --
 -- Waiting jobs whose time has come.

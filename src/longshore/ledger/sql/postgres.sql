@@ -181,7 +181,6 @@ SELECT r.* FROM unnest(CAST(:tenant_id AS text[]), CAST(:project_id AS text[]), 
     AS r (tenant_id, project_id, sha256, byte_size, storage_backend, storage_pointer, content_type, now)
  ORDER BY r.project_id, r.sha256
 ON CONFLICT (tenant_id, project_id, sha256) DO NOTHING
-RETURNING project_id, sha256
 
 -- artifact_insert (tenant_id, project_id, artifact_id, artifact_type, storage_backend, storage_pointer, content_type, byte_size, sha256, schema_version, name, metadata, now, created_by_job_id, previous_id) @postgres --
 INSERT INTO artifacts (tenant_id, project_id, artifact_id, artifact_type, storage_backend, storage_pointer, content_type,
@@ -196,12 +195,13 @@ INSERT INTO job_artifacts (tenant_id, project_id, job_id, role, ordinal, artifac
 SELECT * FROM unnest(CAST(:tenant_id AS text[]), CAST(:project_id AS text[]), CAST(:job_id AS text[]), CAST(:role AS text[]),
                      CAST(:ordinal AS bigint[]), CAST(:artifact_id AS text[]))
 
--- finalize_confirm (now, result, tenant_id, project_id, job_id, epoch) @postgres --
+-- finalize_confirm (now, result, tenant_id, project_id, job_id, op_key, epoch) @postgres --
 UPDATE effects AS e SET state = 'confirmed', finished_at = r.now, result_code = 'OK', result = r.result
   FROM unnest(CAST(:now AS bigint[]), CAST(:result AS text[]), CAST(:tenant_id AS text[]), CAST(:project_id AS text[]),
-              CAST(:job_id AS text[]), CAST(:epoch AS bigint[])) AS r (now, result, tenant_id, project_id, job_id, epoch)
- WHERE e.tenant_id = r.tenant_id AND e.project_id = r.project_id AND e.job_id = r.job_id AND e.epoch = r.epoch
-   AND e.kind = 'FINALIZE' AND e.state = 'intended'
+              CAST(:job_id AS text[]), CAST(:op_key AS text[]), CAST(:epoch AS bigint[]))
+    AS r (now, result, tenant_id, project_id, job_id, op_key, epoch)
+ WHERE e.tenant_id = r.tenant_id AND e.project_id = r.project_id AND e.job_id = r.job_id AND e.op_key = r.op_key
+   AND e.epoch = r.epoch AND e.state = 'intended'
 
 -- effect_find (tenant_id, project_id, op_key) @postgres --
 SELECT {effect}
@@ -219,7 +219,10 @@ ON CONFLICT (tenant_id, project_id, url_hash) DO UPDATE
        etag = excluded.etag, last_modified = excluded.last_modified, final_url = excluded.final_url,
        artifact_id = excluded.artifact_id, job_id = excluded.job_id, seen_at = excluded.seen_at,
        revalidated_at = excluded.revalidated_at
-RETURNING artifact_id, previous_artifact_id
+
+-- url_artifacts @postgres --
+SELECT canonical_url, artifact_id FROM url_versions
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND url_hash IN (SELECT text_hash(value) FROM {each urls})
 
 -- url_version_revalidated (now, tenant_id, project_id, canonical_url, artifact_id) @postgres --
 UPDATE url_versions SET revalidated_at = :now

@@ -4,14 +4,14 @@ UPDATE jobs
    SET status = 'canceled', stage = 'canceled', lease_owner = NULL, lease_until = NULL, slot_host = NULL, lease_slots = NULL,
        ready = 0, next_attempt_at = NULL, error_code = 'canceled', error_message_safe = 'canceled by request',
        updated_at = :now, row_version = row_version + 1
- WHERE seq = :seq AND lease_epoch = :lease_epoch
+ WHERE seq IN {all seq} AND lease_epoch = :lease_epoch
 
 -- end_completed (stage, attempts, now, seq, lease_epoch) --
 UPDATE jobs
    SET status = 'completed', stage = :stage, lease_owner = NULL, lease_until = NULL, slot_host = NULL, lease_slots = NULL,
        progress = 100, attempts = attempts + :attempts, completed_at = :now, updated_at = :now, error_code = NULL,
        error_message_safe = NULL, error_debug_id = NULL, row_version = row_version + 1
- WHERE seq = :seq AND lease_epoch = :lease_epoch
+ WHERE seq IN {all seq} AND lease_epoch = :lease_epoch
 
 -- end_skipped (stage, reuse_of_job_id, now, seq, lease_epoch) --
 UPDATE jobs
@@ -45,14 +45,18 @@ INSERT INTO events (tenant_id, project_id, job_id, kind, at, facts)
 VALUES (:tenant_id, :project_id, :job_id, :kind, :at, :facts)
 
 -- blob_insert (tenant_id, project_id, sha256, byte_size, storage_backend, storage_pointer, content_type, now) --
--- New bytes; what comes back was not there before.
+-- New bytes.
 INSERT INTO blobs (tenant_id, project_id, sha256, byte_size, storage_backend, storage_pointer, content_type, created_at)
 VALUES (:tenant_id, :project_id, :sha256, :byte_size, :storage_backend, :storage_pointer, :content_type, :now)
 ON CONFLICT (tenant_id, project_id, sha256) DO NOTHING
-RETURNING project_id, sha256
+
+-- blobs_known --
+-- Which of these bytes are there already. (RETURNING would build a table per row.)
+SELECT sha256 FROM blobs
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND sha256 IN (SELECT value FROM {each sha256s})
 
 -- url_version_put (tenant_id, project_id, canonical_url, sha256, byte_size, etag, last_modified, final_url, artifact_id, job_id, now) --
--- What a URL gives now; what comes back names the version before.
+-- What a URL gives now.
 INSERT INTO url_versions (tenant_id, project_id, canonical_url, sha256, byte_size, etag, last_modified, final_url,
   artifact_id, job_id, seen_at, revalidated_at)
 VALUES (:tenant_id, :project_id, :canonical_url, :sha256, :byte_size, :etag, :last_modified, :final_url,
@@ -62,7 +66,11 @@ ON CONFLICT (tenant_id, project_id, canonical_url) DO UPDATE
        etag = excluded.etag, last_modified = excluded.last_modified, final_url = excluded.final_url,
        artifact_id = excluded.artifact_id, job_id = excluded.job_id, seen_at = excluded.seen_at,
        revalidated_at = excluded.revalidated_at
-RETURNING artifact_id, previous_artifact_id
+
+-- url_artifacts --
+-- What URLs gave before.
+SELECT canonical_url, artifact_id FROM url_versions
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND canonical_url IN (SELECT value FROM {each urls})
 
 -- url_version_revalidated (now, tenant_id, project_id, canonical_url, artifact_id) --
 UPDATE url_versions SET revalidated_at = :now
@@ -78,11 +86,16 @@ VALUES (:tenant_id, :project_id, :artifact_id, :artifact_type, :storage_backend,
 INSERT INTO job_artifacts (tenant_id, project_id, job_id, role, ordinal, artifact_id)
 VALUES (:tenant_id, :project_id, :job_id, :role, :ordinal, :artifact_id)
 
--- finalize_confirm (now, result, tenant_id, project_id, job_id, epoch) --
--- Registering confirms the FINALIZE intent of this attempt.
-UPDATE effects SET state = 'confirmed', finished_at = :now, result_code = 'OK', result = :result
- WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND epoch = :epoch
+-- finalize_open --
+-- The FINALIZE intents that registering confirms.
+SELECT job_id, op_key, epoch FROM effects
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id IN (SELECT value FROM {each job_ids})
    AND kind = 'FINALIZE' AND state = 'intended'
+
+-- finalize_confirm (now, result, tenant_id, project_id, job_id, op_key, epoch) --
+UPDATE effects SET state = 'confirmed', finished_at = :now, result_code = 'OK', result = :result
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND op_key = :op_key AND epoch = :epoch
+   AND state = 'intended'
 
 -- reuse_found --
 -- The job and the artifact that a skipped job points to.

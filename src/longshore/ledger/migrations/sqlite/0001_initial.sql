@@ -248,7 +248,7 @@ CREATE TABLE effects (
 -- A key names one effect, whichever job asks.
 CREATE UNIQUE INDEX effects_key ON effects (tenant_id, project_id, op_key);
 -- A confirmed effect is a fact.
-CREATE TRIGGER effects_confirmed BEFORE UPDATE ON effects WHEN OLD.state = 'confirmed'
+CREATE TRIGGER effects_confirmed AFTER UPDATE ON effects WHEN OLD.state = 'confirmed'
 BEGIN SELECT RAISE(ABORT, 'longshore:immutable: a confirmed effect does not change'); END;
 
 -- The hash index: published bytes of a project.
