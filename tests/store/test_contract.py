@@ -13,7 +13,7 @@ import pytest
 
 from longshore.domain.model import Blob, Scope
 from longshore.errors import NotFound, OverBudget, PublishFailed
-from longshore.store import Part, Problem, QuotaSettings, Staged, Store, StoreSettings, open_store, place
+from longshore.store import Part, Problem, Quarantined, QuotaSettings, Staged, Store, StoreSettings, open_store, place
 from longshore.store.copying import copy_store
 from tests.store.publishing import SCOPE, linked, of_part, publish, staged
 from tests.support.weed import Weed
@@ -160,9 +160,10 @@ def test_removed(one: Store) -> None:
 
 def test_quarantined_restored_forgotten(one: Store) -> None:
     [blob] = publish(one, staged(b"suspect", "a"))
-    name = one.quarantine(SCOPE, blob.pointer, "nobody points to it")
+    name = one.quarantine(SCOPE, blob.pointer, "nobody points to it", at=1_700_000_000_000_000)
     assert name is not None
     assert list(one.walk()) == []
+    assert list(one.quarantined()) == [Quarantined(SCOPE, name, blob.sha256, 7, 1_700_000_000_000_000)]
     assert not one.restore(OTHER, name)
     assert one.restore(SCOPE, name)
     assert read(one, blob) == b"suspect"
@@ -174,7 +175,12 @@ def test_quarantined_restored_forgotten(one: Store) -> None:
     assert len(list(one.walk())) == 1
     name = one.quarantine(SCOPE, blob.pointer, "for good")
     assert name is not None
+    body = one.quarantine_body(SCOPE, "job", 1, b"<html>", "html_page")
+    assert {(found.name, found.sha256) for found in one.quarantined()} == {(name, blob.sha256), (body, None)}
+    assert body is not None
+    one.forget(SCOPE, body)
     one.forget(SCOPE, name)
+    assert list(one.quarantined()) == []
     assert not one.restore(SCOPE, name)
 
 

@@ -1,11 +1,12 @@
 """Stores: content-addressed bytes on a disk, in S3 or in PostgreSQL, behind one contract."""
 
-from longshore.store.contract import Held, Problem, Staged, Store
+from longshore.store.contract import Staged, Store
 from longshore.store.local import LocalStore
 from longshore.store.opening import open_store
 from longshore.store.parts import Part, PartFacts
 from longshore.store.placing import place
 from longshore.store.pump import Pump
+from longshore.store.records import Held, Problem, Quarantined
 from longshore.store.room import QuotaSettings, Reservation, Room
 from longshore.store.settings import StoreSettings
 
@@ -16,6 +17,7 @@ __all__ = [
     "PartFacts",
     "Problem",
     "Pump",
+    "Quarantined",
     "QuotaSettings",
     "Reservation",
     "Room",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -12,6 +11,7 @@ from longshore.domain.model import Blob, Scope
 from longshore.errors import StoreError
 from longshore.store.parts import Part, PartFacts
 from longshore.store.pump import Pump
+from longshore.store.records import Held, Problem, Quarantined
 from longshore.store.room import Reservation, Room
 
 
@@ -28,26 +28,6 @@ class Staged:
     body: bytes | Part
     ext: str | None = None  # None: derived from the bytes, so that one hash has one name
     staged_as: str | None = field(default=None, repr=False, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """One blob as a walk finds it."""
-
-    scope: Scope
-    sha256: str
-    size_bytes: int
-    pointer: str
-    modified_at: int  # microseconds, by the backend's clock: a hint, never a reason to delete
-
-
-class Problem(StrEnum):
-    """What can be wrong with a blob."""
-
-    MISSING = "missing"
-    WRONG_SIZE = "wrong_size"
-    WRONG_HASH = "wrong_hash"
-    UNREADABLE = "unreadable"
 
 
 class Store(Protocol):
@@ -111,8 +91,11 @@ class Store(Protocol):
     def quarantine_body(self, scope: Scope, job_id: str, epoch: int, body: bytes | Part, why: str) -> str | None:
         """Keep a body that failed its verdict, for a person to look at; None where it could not be kept."""
 
-    def quarantine(self, scope: Scope, pointer: str, why: str) -> str | None:
-        """Move a blob out of reach and give its name there; None if it was gone."""
+    def quarantine(self, scope: Scope, pointer: str, why: str, *, at: int | None = None) -> str | None:
+        """Move a blob out of reach and give its name there; None if it was gone. `at` is now unless told."""
+
+    def quarantined(self) -> Iterator[Quarantined]:
+        """Give everything in quarantine, of every tenant."""
 
     def restore(self, scope: Scope, name: str) -> bool:
         """Put a quarantined blob back under its name; False if it is not there. What has the name by now stays."""

@@ -13,7 +13,8 @@ from typing import Final
 
 from longshore.domain.model import Blob, Scope
 from longshore.errors import LongshoreError, StoreError
-from longshore.store.contract import Held, Staged, Store
+from longshore.store.contract import Staged, Store
+from longshore.store.records import Held
 
 BATCH: Final = 64
 _READ_BYTES: Final = 1 << 20

@@ -23,8 +23,9 @@ from longshore.domain.model import Blob, Scope
 from longshore.errors import NotFound, PublishFailed, StoreError
 from longshore.store import disk, names
 from longshore.store.barriers import Barrier, Barriers
-from longshore.store.contract import Held, Staged
+from longshore.store.contract import Staged
 from longshore.store.parts import BODY, Part
+from longshore.store.records import Held, Quarantined
 from longshore.store.settings import StoreSettings
 from longshore.store.shelf import Shard, Shelf
 from longshore.store.staging import Staging
@@ -183,7 +184,7 @@ class LocalStore(Recovering):
             if _fits(file, directory, item.size_bytes):
                 return True
             with contextlib.suppress(FileNotFoundError):
-                self.staging.quarantine.take(item.scope, file, directory, None, f"not {item.size_bytes} bytes long")
+                self.staging.quarantine.take(item.scope, file, directory, why=f"not {item.size_bytes} bytes long")
             try:
                 _name(item, file, directory, small)
             except FileExistsError:
@@ -272,13 +273,17 @@ class LocalStore(Recovering):
             return False
         return True
 
-    def quarantine(self, scope: Scope, pointer: str, why: str) -> str | None:
+    def quarantine(self, scope: Scope, pointer: str, why: str, *, at: int | None = None) -> str | None:
         """Move a blob out of reach and give its name there; None if it was gone."""
         try:
             with self._shelf.at(scope, pointer) as (directory, file):
-                return self.staging.quarantine.take(scope, file, directory, pointer, why)
+                return self.staging.quarantine.take(scope, file, directory, why=why, pointer=pointer, at=at)
         except NotFound:
             return None
+
+    def quarantined(self) -> Iterator[Quarantined]:
+        """Give everything in quarantine, of every tenant."""
+        return self.staging.quarantine.everything()
 
     def restore(self, scope: Scope, name: str) -> bool:
         """Put a quarantined blob back under its name; what has the name by now stays."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 import uuid
+from collections.abc import Iterator
 from typing import Any, Final
 
 from longshore import failpoints
 from longshore.domain.model import Scope
 from longshore.store import disk
 from longshore.store.parts import Part
+from longshore.store.records import Quarantined
 
 MOST_BODIES: Final = 200  # kept for a person to look at; older ones make room
 LARGEST_BODY: Final = 64 << 20
@@ -25,10 +28,12 @@ class Quarantine:
     def __init__(self, directory: int) -> None:
         self._fd = directory
 
-    def take(self, scope: Scope, name: str, parent: int, pointer: str | None, why: str) -> str:
+    def take(
+        self, scope: Scope, name: str, parent: int, *, why: str, pointer: str | None = None, at: int | None = None
+    ) -> str:
         """Move a file here. With `pointer` it can be restored."""
         target = f"{name}.{uuid.uuid4().hex[:12]}"
-        self._write_note(target, {"scope": list(scope), "pointer": pointer, "why": why})
+        self._write_note(target, {"scope": list(scope), "pointer": pointer, "why": why, "at": at or now_us()})
         failpoints.hit("quarantine.rename")
         os.rename(name, target, src_dir_fd=parent, dst_dir_fd=self._fd)
         os.fsync(self._fd)
@@ -50,7 +55,9 @@ class Quarantine:
                     os.close(fd)
             else:
                 body.link_to(target, self._fd)
-            self._write_note(target, {"scope": list(scope), "job_id": job_id, "epoch": epoch, "why": why})
+            self._write_note(
+                target, {"scope": list(scope), "job_id": job_id, "epoch": epoch, "why": why, "at": now_us()}
+            )
         except OSError:  # a courtesy: it never decides what becomes of the job
             return None
         return target
@@ -79,6 +86,17 @@ class Quarantine:
                     return note
         return {}
 
+    def everything(self) -> Iterator[Quarantined]:
+        """Give what is here and has a note."""
+        for name in sorted(os.listdir(self._fd)):
+            if name.endswith(".json"):
+                continue
+            note = self._read_note(name)
+            with contextlib.suppress(KeyError, TypeError, ValueError, FileNotFoundError):
+                size = os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_size
+                sha256 = None if name.startswith(_BODY) else name[:64]
+                yield Quarantined(Scope(*note["scope"]), name, sha256, size, int(note["at"]))
+
     def pointer_of(self, scope: Scope, name: str) -> str | None:
         """Say where something of this scope came from, if it is here."""
         note = self._read_note(name) if "/" not in name else {}
@@ -100,3 +118,8 @@ class Quarantine:
     def _remove(self, name: str) -> None:
         disk.unlink(name, self._fd)
         disk.unlink(name + ".json", self._fd)
+
+
+def now_us() -> int:
+    """Give the time of this machine."""
+    return time.time_ns() // 1000

@@ -20,8 +20,10 @@ from longshore.domain.model import Blob, Scope
 from longshore.errors import NotFound, PublishFailed, StoreError, StoreUnavailable
 from longshore.store import disk, names
 from longshore.store.barriers import Barriers
-from longshore.store.contract import Held, Staged
+from longshore.store.contract import Staged
 from longshore.store.parts import BODY, Part
+from longshore.store.quarantine import now_us
+from longshore.store.records import Held, Quarantined
 from longshore.store.scopes import ScopeNotes
 from longshore.store.settings import StoreSettings
 from longshore.store.staging import Staging
@@ -174,7 +176,7 @@ class RemoteStore(Recovering):
             if size == item.size_bytes:
                 return True
             if size is not None:
-                self.objects.move(key, f"{QUARANTINE}{key}.{uuid.uuid4().hex[:12]}")
+                self.objects.move(key, QUARANTINE + _quarantine_name(key, None))
         raise StoreUnavailable(f"blob {item.sha256} could not be put: others write it at the same time")
 
     def clean(self, items: Sequence[Staged]) -> None:
@@ -238,14 +240,23 @@ class RemoteStore(Recovering):
         except NotFound:
             return False
 
-    def quarantine(self, scope: Scope, pointer: str, why: str) -> str | None:
+    def quarantine(self, scope: Scope, pointer: str, why: str, *, at: int | None = None) -> str | None:
         """Move a blob out of reach and give its name there; None if it was gone."""
         try:
             key = names.parse(scope, pointer).pointer
         except NotFound:
             return None
-        name = f"{key}.{uuid.uuid4().hex[:12]}"
+        name = _quarantine_name(key, at)
         return name if self.objects.move(key, QUARANTINE + name) else None
+
+    def quarantined(self) -> Iterator[Quarantined]:
+        """Give everything in quarantine: blobs elsewhere, refused bodies on this machine."""
+        yield from self.staging.quarantine.everything()
+        for found in self.objects.list(QUARANTINE):
+            name = found.key.removeprefix(QUARANTINE)
+            pieces = name.split("/")
+            at = int(name.rpartition(".")[2].partition("-")[0], 16)
+            yield Quarantined(self._notes.read(pieces[0], pieces[1]), name, pieces[-1][:64], found.size_bytes, at)
 
     def restore(self, scope: Scope, name: str) -> bool:
         """Put a quarantined blob back under its name; what has the name by now stays."""
@@ -262,6 +273,7 @@ class RemoteStore(Recovering):
         try:
             names.parse(scope, name.rpartition(".")[0])
         except NotFound:
+            self.staging.quarantine.forget(scope, name)
             return
         self.objects.delete(QUARANTINE + name)
 
@@ -288,3 +300,8 @@ class RemoteStore(Recovering):
         self.staging.close()
         os.close(self._fd)
         self.objects.close()
+
+
+def _quarantine_name(key: str, at: int | None) -> str:
+    """Name something in quarantine: when it came is part of the name, since an object has no note."""
+    return f"{key}.{at or now_us():x}-{uuid.uuid4().hex[:12]}"

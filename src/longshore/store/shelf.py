@@ -18,7 +18,7 @@ from longshore.domain.model import Scope
 from longshore.errors import NotFound, StoreError
 from longshore.store import disk, names
 from longshore.store.barriers import Barrier
-from longshore.store.contract import Held
+from longshore.store.records import Held
 
 LAYOUT: Final = 1
 LAYOUT_FILE: Final = ".layout.json"

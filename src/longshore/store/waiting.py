@@ -11,9 +11,10 @@ from typing import BinaryIO
 from longshore.domain.model import Blob, Scope
 from longshore.errors import NotFound, PublishFailed, StoreError
 from longshore.store import disk, names
-from longshore.store.contract import Problem, Staged
+from longshore.store.contract import Staged
 from longshore.store.parts import Part, PartFacts
 from longshore.store.pump import Pump
+from longshore.store.records import Problem
 from longshore.store.room import Reservation, Room
 from longshore.store.staging import Staging
 
