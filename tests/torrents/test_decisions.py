@@ -194,6 +194,18 @@ def test_an_error_that_passes_is_forgotten() -> None:
     assert not back.watch.restarted
 
 
+def test_our_start_alone_does_not_mend_an_error() -> None:
+    steps = [(float(t), seen("error", done_bytes=10)) for t in (0, 60, 120, 180)]
+    started = polls(DOWNLOADING, KNOWN, *steps)
+    assert started.act is Act.RESTART
+    trying = polls(DOWNLOADING, started.watch, (190, seen("stalledDL", done_bytes=10)))
+    assert trying.watch.broken is not None, "nothing came yet"
+    end = polls(DOWNLOADING, trying.watch, *[(float(t), seen("error", done_bytes=10)) for t in (200, 260, 320)])
+    assert (end.act, end.reason) == (Act.FAIL, "external_error")
+    mended = polls(DOWNLOADING, trying.watch, (200, seen("downloading", done_bytes=20)))
+    assert mended.watch.broken is None
+
+
 def test_missing_files_are_never_started_or_rechecked() -> None:
     steps = [(t, seen("missingFiles")) for t in (0, 60, 120, 180, 240)]
     assert polls(DOWNLOADING, KNOWN, *steps).act is Act.KEEP

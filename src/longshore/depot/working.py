@@ -60,6 +60,8 @@ class Working(Base):
         handle_signals: bool = False,
     ) -> Tally:
         """Work until nothing is left: of everything, of one tenant and project, or of named jobs."""
+        from longshore.torrents.opening import syncing  # not everybody has torrents
+
         errand = Errand(
             scope=scope,
             job_ids=None if job_ids is None else tuple(job_ids),
@@ -69,7 +71,8 @@ class Working(Base):
         )
         self.yard.liveness.hold()
         await bury(self.yard)
-        async with crew(self.yard, on_note or self.on_note) as tools:
+        # Torrents are kept in step by whoever stays; without torrent jobs that asks nobody for anything.
+        async with crew(self.yard, on_note or self.on_note) as tools, syncing(self, wanted=forever):
             worker = Worker(tools)
             self.tally = worker.tally
             self._workers.add(worker)

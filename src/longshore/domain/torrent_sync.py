@@ -115,6 +115,7 @@ def _missing(stage: str, watch: Watch, now: Micros, rules: Rules, *, held: bool)
 def _present(stage: str, watch: Watch, seen: Seen, now: Micros, rules: Rules, *, held: bool) -> Verdict:
     meaning, substate = meaning_of(seen.state)
     moved = seen.done_bytes > watch.done_bytes or watch.seen_at is None
+    broken = _broken_clock(watch, meaning, now, rules, held=held, moved=moved)
     known = replace(
         watch,
         seen_at=watch.seen_at if watch.seen_at is not None else now,
@@ -128,11 +129,11 @@ def _present(stage: str, watch: Watch, seen: Seen, now: Micros, rules: Rules, *,
         eta_s=seen.eta_s,
         save_path=seen.save_path or watch.save_path,
         name=seen.name or watch.name,
-        broken=_run(watch.broken, meaning is Meaning.BROKEN, now, rules, held=held),
+        broken=broken,
         stalled=_run(watch.stalled, seen.state in TRYING and not moved, now, rules, held=held),
         metadata=_run(watch.metadata, seen.state in METADATA, now, rules, held=held),
-        restarted=watch.restarted and meaning is Meaning.BROKEN,
-        note=watch.note if meaning in (Meaning.BROKEN, Meaning.FINISHED) else None,
+        restarted=watch.restarted and broken is not None,
+        note=watch.note if broken is not None or meaning is Meaning.FINISHED else None,
     )
     if meaning is Meaning.BROKEN:
         return _broken(stage, known, rules)
@@ -144,6 +145,17 @@ def _present(stage: str, watch: Watch, seen: Seen, now: Micros, rules: Rules, *,
 
 def _run(clock: Clock | None, running: bool, now: Micros, rules: Rules, *, held: bool) -> Clock | None:
     return tick(clock, now, held=held, poll=rules.poll, longest=rules.longest) if running else None
+
+
+def _broken_clock(
+    watch: Watch, meaning: Meaning, now: Micros, rules: Rules, *, held: bool, moved: bool
+) -> Clock | None:
+    """Measure how long it is broken. After a start of ours only new bytes prove that it is mended."""
+    if meaning is Meaning.BROKEN:
+        return tick(watch.broken, now, held=held, poll=rules.poll, longest=rules.longest)
+    if watch.broken is not None and watch.restarted and not moved and meaning is not Meaning.FINISHED:
+        return replace(watch.broken, last=now)
+    return None
 
 
 def _broken(stage: str, watch: Watch, rules: Rules) -> Verdict:

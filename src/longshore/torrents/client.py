@@ -79,6 +79,7 @@ class Client:
                 "proxies": {"http": "", "https": ""},
                 "auth": _as_it_is,
             },
+            HTTPADAPTER_ARGS={"max_retries": 0},  # the library tries twice by itself
             FORCE_SCHEME_FROM_HOST=True,
             SIMPLE_RESPONSES=True,
             DISABLE_LOGGING_DEBUG_OUTPUT=True,

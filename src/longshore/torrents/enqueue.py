@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from longshore import failpoints
 from longshore.domain.reasons import Kind, reason_named
 from longshore.domain.torrent_sync import Act, Watch, refused
-from longshore.domain.torrents import OURS_TAG, Identity, QbittorrentSettings, Seen, job_tag
+from longshore.domain.torrents import NOBODY, OURS_TAG, Identity, QbittorrentSettings, Seen, job_tag
 from longshore.errors import BadInput, Reasoned
 from longshore.ledger.torrents import Noted, Tracked, metainfo, note_torrents, torrent
 from longshore.torrents.client import Client, NotAdded
@@ -45,9 +45,9 @@ class Enqueue:
             return
         found = await self._find(identity)
         if found is None:
-            found = await self._add(job, watch, identity, content)
+            job, found = await self._add(job, watch, identity, content)
         if found is not None:
-            await self._adopt(job, watch, identity, found)
+            await self.adopt(job, watch, found, identity)
 
     async def _identified(self, job: Tracked) -> tuple[Tracked, Identity, str | bytes]:
         """Give the hashes and what is handed over; a .torrent behind a URL is fetched once, by us, and kept."""
@@ -65,7 +65,9 @@ class Enqueue:
         found = await asyncio.to_thread(self._client.by_ids, identity.ids)
         return found[0] if found else None
 
-    async def _add(self, job: Tracked, watch: Watch, identity: Identity, content: str | bytes) -> Seen | None:
+    async def _add(
+        self, job: Tracked, watch: Watch, identity: Identity, content: str | bytes
+    ) -> tuple[Tracked, Seen | None]:
         """Add it; None when the next poll shall look. The intent is committed before the client hears of it."""
         intent = replace(watch, added_at=self._ledger.now(), foreign=False)
         job = await self._note(Noted(job, intent, job.stage, identity.ids[0], identity))
@@ -80,19 +82,17 @@ class Enqueue:
             found = await self._find(identity)
             if found is None:
                 await self._refuse(job, intent, "external_refused", str(error), final=False)
-            return found
+            return job, found
         failpoints.hit("torrent.add.after")
-        return None
+        return job, None
 
-    async def _adopt(self, job: Tracked, watch: Watch, identity: Identity, found: Seen) -> None:
+    async def adopt(self, job: Tracked, watch: Watch, found: Seen, identity: Identity = NOBODY) -> None:
         """Use what the client already has: a foreign torrent gets our job's tag and nothing else."""
-        tag = job_tag(job.job_id)
-        current = await self._ledger.read_soon(torrent, job.scope, job.job_id)
-        if current.row_version != job.row_version:
-            return
-        known = replace(watch, added_at=watch.added_at or self._ledger.now(), foreign=not found.ours)
+        now = self._ledger.now()
+        known = replace(watch, added_at=watch.added_at or now, seen_at=watch.seen_at or now, foreign=not found.ours)
         await self._note(Noted(job, known, job.stage, found.id, _merged(identity, found.identity)))
         failpoints.hit("torrent.adopt.before")
+        tag = job_tag(job.job_id)
         if tag not in found.tags:
             await asyncio.to_thread(self._client.tag, found.id, [tag])
 

@@ -71,3 +71,18 @@ async def sync_forever(depot: OpenDepot, stop: asyncio.Event, report: Reports | 
     """Keep torrents in step until told to stop. Without torrent jobs the client is never asked for anything."""
     async with open_desk(depot) as desk:
         await forever(desk.sync, stop, report)
+
+
+@asynccontextmanager
+async def syncing(depot: OpenDepot, *, wanted: bool = True) -> AsyncIterator[None]:
+    """Keep torrents in step for as long as the block lasts."""
+    if not wanted:
+        yield
+        return
+    stop = asyncio.Event()
+    task = asyncio.get_running_loop().create_task(sync_forever(depot, stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await task

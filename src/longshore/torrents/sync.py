@@ -18,7 +18,7 @@ from longshore import failpoints
 from longshore.domain.model import Lease, Scope
 from longshore.domain.states import ACTIVE, Status
 from longshore.domain.torrent_sync import Act, Rules, Verdict, judge
-from longshore.domain.torrents import QbittorrentSettings, Seen, job_tag
+from longshore.domain.torrents import Meaning, QbittorrentSettings, Seen, job_tag, meaning_of
 from longshore.errors import LeaseLost, LongshoreError, Reasoned, StoreError, Unavailable
 from longshore.ledger.leasing import renew
 from longshore.ledger.torrents import (
@@ -126,6 +126,9 @@ class Sync:
         if job.status not in ACTIVE or job.cancel_requested_at is not None:
             self._start(job, self._leave(job, found))
             return None
+        if found is not None and job.watch.added_at and not job.watch.seen_at and job_tag(job.job_id) not in found.tags:
+            self._start(job, self._enqueue.adopt(job, job.watch, found))  # somebody else's add was faster than ours
+            return None
         verdict = judge(job.stage, job.watch, found, self.ledger.now(), rules, held=job.held)
         match verdict.act:
             case Act.ADD:
@@ -139,7 +142,8 @@ class Sync:
             case Act.RESTART if found is not None:
                 self._start(job, self._restart(job, verdict, found))
                 return None
-        if found is not None and verdict.watch.broken is not None and verdict.watch.note is None:
+        broken = found is not None and meaning_of(found.state)[0] is Meaning.BROKEN
+        if found is not None and broken and verdict.watch.note is None:
             self._start(job, self._explain(job, verdict, found))
             return None
         return _noted(job, verdict, found)
@@ -327,8 +331,8 @@ async def forever(sync: Sync, stop: asyncio.Event, report: Reports | None = None
                 away = cycle.away is not None
                 if report is not None:
                     report(cycle)
-            except Unavailable as error:
-                log.warning("the ledger does not answer: %s", error)
+            except LongshoreError as error:
+                log.warning("a cycle of the torrents failed: %s", error)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), sync.settings.poll_s)
     finally:

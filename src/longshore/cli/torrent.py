@@ -1,0 +1,254 @@
+"""`longshore torrent`: downloads that a qBittorrent does for us."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from longshore.cli.options import Call, common
+from longshore.cli.output import moment, say, size
+from longshore.errors import BadInput
+
+if TYPE_CHECKING:
+    from longshore.ledger.torrents import Tracked
+    from longshore.torrents.desk import Desk
+    from longshore.torrents.sync import Cycle
+
+T = TypeVar("T")
+SOME_FAILED, WORK_LEFT = 3, 4
+
+
+@click.group("torrent")
+def command() -> None:
+    """Downloads that a qBittorrent does for us."""
+
+
+def _with_desk(
+    call: Call, work: Callable[[Desk], Coroutine[Any, Any, T]], *, create: bool = False, leases: bool = False
+) -> T:
+    """Open the depot and its torrent side, and run one thing; with `leases`, as a worker whose death is noticed."""
+    from longshore.depot import AsyncDepot
+    from longshore.engine.crew import bury
+    from longshore.torrents.opening import open_desk
+
+    async def run() -> T:
+        async with AsyncDepot.open(settings=call.settings, create=create) as depot:
+            if leases:
+                depot.yard.liveness.hold()
+                await bury(depot.yard)
+            async with open_desk(depot) as desk:
+                return await work(desk)
+
+    return asyncio.run(run())
+
+
+@command.command("add")
+@click.argument("source")
+@click.option("--user", "user_id", required=True, help="Whose download this is.")
+@click.option("--book", "book_id", required=True, help="What it belongs to.")
+@click.option("--media-type", required=True, help="ebook, audiobook …: names the client's category.")
+@common
+def add(call: Call, source: str, user_id: str, book_id: str, media_type: str) -> int:
+    """Start a download from a magnet link, a .torrent file or its http(s) URL.
+
+    The same request again gives the same job; another source while one is active is refused.
+    """
+    from longshore.torrents.desk import request_of
+
+    source, metainfo = _read(source, call.settings.qbittorrent.max_torrent_bytes)
+    request = request_of(
+        call.scope,
+        source,
+        user_id=user_id,
+        book_id=book_id,
+        media_type=media_type,
+        metainfo=metainfo,
+        max_bytes=call.settings.qbittorrent.max_torrent_bytes,
+    )
+
+    async def work(desk: Desk) -> int:
+        started = await desk.start(request)
+        job = await desk.hand_over(request.scope, started.job_id)
+        if call.json:
+            call.output.record("planned", {"created": started.created, **facts(job)})
+        else:
+            call.output.text(job.job_id)
+            say(f"{'started' if started.created else 'already there'}: {job.stage}{_why(job)}")
+        return SOME_FAILED if job.status == "failed" else 0
+
+    return _with_desk(call, work, create=True)
+
+
+def _read(source: str, most: int) -> tuple[str, bytes | None]:
+    """Read a .torrent file; links and URLs stay as they are."""
+    if source.lower().startswith(("magnet:", "http://", "https://")):
+        return source, None
+    path = Path(source.removeprefix("file://"))
+    try:
+        if path.stat().st_size > most:
+            raise BadInput(f"{path} is larger than qbittorrent.max_torrent_bytes ({most})")
+        return path.resolve().as_uri(), path.read_bytes()
+    except FileNotFoundError:
+        raise BadInput(
+            f"{source[:200]!r} is no magnet link, no http(s) URL and no file", hint="give one of the three"
+        ) from None
+    except (IsADirectoryError, OSError, ValueError) as error:
+        raise BadInput(f"{source[:200]!r} cannot be read: {error}") from None
+
+
+@command.command("list")
+@click.option("--active", is_flag=True, help="Only what is not over.")
+@common
+def list_(call: Call, *, active: bool) -> int:
+    """List torrent jobs."""
+
+    async def work(desk: Desk) -> list[Tracked]:
+        rows: list[Tracked] = []
+        while page := await desk.list(call.scope, after=rows[-1].job_id if rows else ""):
+            rows += page
+        return [row for row in rows if not active or row.status in ("pending", "processing")]
+
+    rows = _with_desk(call, work)
+    if call.json:
+        for row in rows:
+            call.output.record("torrent", facts(row), row.updated_at)
+    else:
+        headings = ["job", "stage", "%", "speed", "user", "book", "media", "what"]
+        call.output.table(headings, [_row(row) for row in rows])
+    return 0
+
+
+def _row(job: Tracked) -> list[object]:
+    speed = f"{size(job.watch.speed_bytes_s)}/s" if job.watch.speed_bytes_s else ""
+    what = job.message or job.watch.note or job.watch.substate or ""
+    return [job.job_id, job.stage, job.progress, speed, job.user_id, job.book_id, job.media_type, what]
+
+
+@command.command("show")
+@click.argument("job_id")
+@common
+def show(call: Call, job_id: str) -> int:
+    """Show one torrent job."""
+
+    async def work(desk: Desk) -> Tracked:
+        return await desk.show(call.scope, job_id)
+
+    job = _with_desk(call, work)
+    if call.json:
+        call.output.record("torrent", facts(job), job.updated_at)
+        return 0
+    for name, value in facts(job).items():
+        if value is not None:
+            call.output.text(f"{name:<18} {value}")
+    return 0
+
+
+@command.command("cancel")
+@click.argument("job_ids", nargs=-1, required=True)
+@click.option(
+    "--delete-files", is_flag=True, help="Also remove the files, of torrents that we added and nobody else uses."
+)
+@common
+def cancel(call: Call, job_ids: tuple[str, ...], *, delete_files: bool) -> int:
+    """Cancel torrent jobs; the torrent leaves the client with its last job."""
+
+    async def work(desk: Desk) -> list[Tracked]:
+        return [await desk.cancel(call.scope, job_id, with_files=delete_files) for job_id in job_ids]
+
+    waiting = False
+    for job in _with_desk(call, work):
+        pending = job.status in ("pending", "processing")
+        waiting = waiting or pending
+        if call.json:
+            call.output.record("torrent", facts(job), job.updated_at)
+        else:
+            state = "to be canceled when the client answers" if pending else job.stage
+            call.output.text(f"{job.job_id}  {state}")
+    return WORK_LEFT if waiting else 0
+
+
+@command.command("sync")
+@click.option("--forever", is_flag=True, help="Stay, and poll every qbittorrent.poll_s seconds.")
+@common
+def sync(call: Call, *, forever: bool) -> int:
+    """Bring jobs and the client in step: once, or for ever."""
+
+    async def once(desk: Desk) -> int:
+        cycle = await desk.sync.cycle()
+        await desk.sync.drain()
+        cycle.completed += desk.sync.take_completed()
+        _report(call, cycle)
+        return WORK_LEFT if cycle.away else 0
+
+    async def always(desk: Desk) -> int:
+        from longshore.torrents.sync import forever as run
+
+        stop, got = asyncio.Event(), list[int]()
+
+        def obey(number: int) -> None:
+            got.append(128 + number)
+            stop.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, obey, number)
+        await run(desk.sync, stop, lambda cycle: _report(call, cycle))
+        return got[0] if got else 0
+
+    return _with_desk(call, always if forever else once, leases=True)
+
+
+def _report(call: Call, cycle: Cycle) -> None:
+    if call.json:
+        told = {"polled": cycle.polled, "missing": cycle.missing, "failed": cycle.failed, "completed": cycle.completed}
+        call.output.record("summary", {**told, "away": cycle.away})
+    elif cycle.away:
+        say(cycle.away)
+    elif call.verbosity >= 0 and (cycle.polled or cycle.completed):
+        say(f"polled {cycle.polled}, missing {cycle.missing}, failed {cycle.failed}, completed {len(cycle.completed)}")
+
+
+def facts(job: Tracked) -> dict[str, Any]:
+    """Give what a machine may want to know of a torrent job."""
+    from longshore.domain.redaction import safe_url
+
+    watch = job.watch
+    return {
+        "job_id": job.job_id,
+        "status": job.status.value,
+        "stage": job.stage,
+        "user_id": job.user_id,
+        "book_id": job.book_id,
+        "media_type": job.media_type,
+        "source": safe_url(job.source) if not job.source.startswith("magnet:") else job.source,
+        "external_job_id": job.external_job_id,
+        "infohash_v1": job.identity.v1,
+        "infohash_v2": job.identity.v2,
+        "name": watch.name or None,
+        "progress": job.progress,
+        "bytes_done": watch.done_bytes or None,
+        "size_bytes": watch.size_bytes or None,
+        "speed_bytes_s": watch.speed_bytes_s,
+        "eta_s": watch.eta_s,
+        "client_state": watch.state,
+        "substate": watch.substate,
+        "note": watch.note,
+        "stalled_since": moment(watch.stalled.since) if watch.stalled else None,
+        "first_not_found_at": moment(job.first_not_found_at) if job.first_not_found_at else None,
+        "reason": job.failure_reason,
+        "failure_reason": job.failure_reason,
+        "message": job.message,
+        "cancel_requested": job.cancel_requested_at is not None,
+        "created_at": moment(job.created_at),
+        "updated_at": moment(job.updated_at),
+        "completed_at": moment(job.completed_at) if job.completed_at else None,
+    }
+
+
+def _why(job: Tracked) -> str:
+    words = job.message or job.watch.note
+    return f" ({words})" if words else ""
