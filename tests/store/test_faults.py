@@ -296,7 +296,8 @@ def test_dear_syncfs_makes_way_for_fsync_and_comes_back(store: LocalStore, monke
 
     monkeypatch.setattr(disk, "syncfs", counted)
     monkeypatch.setattr(barriers, "SLOW_PER_FILE_S", -1.0)
-    for number in range(barriers.REST // 2 + 2):
+    rounds = (1 + barriers.REST + 1 + 2 * barriers.REST + 1 + 1) // 2  # each has two barriers
+    for number in range(rounds):
         publish(store, *(staged(b"%d/%d" % (number, n), f"job{number}-{n}") for n in range(6)))
-    assert 2 <= len(calls) <= 4
-    assert len(list(store.walk())) == (barriers.REST // 2 + 2) * 6
+    assert len(calls) == 3  # at once, after REST others, after twice as many
+    assert len(list(store.walk())) == rounds * 6

@@ -20,8 +20,10 @@ from longshore.store import disk
 FEW = 4
 POOL = 8
 CHUNK = 128  # descriptors held at once on the way of one fsync each
-SLOW_PER_FILE_S = 0.004  # dearer than this per file, syncfs waits for somebody else's data
-REST = 16  # batches that go the other way before syncfs is tried again
+SLOW_PER_FILE_S = 0.001  # dearer than this per file, syncfs waits for somebody else's data
+SLOW_FROM = 64  # files that a smaller batch is counted as
+REST = 16  # batches that go the other way before syncfs is tried again; twice as many each time it is dear again
+LONGEST_REST = 256
 
 
 class Barriers:
@@ -33,6 +35,7 @@ class Barriers:
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
         self._resting = 0
+        self._next_rest = REST
         self.seconds = 0.0  # spent waiting, all batches together
 
     def _whole(self, count: int) -> bool:
@@ -74,8 +77,12 @@ class Barriers:
         """Remember what a barrier cost; after a dear syncfs go the other way for a while."""
         with self._lock:
             self.seconds += elapsed_s
-            if whole and elapsed_s > SLOW_PER_FILE_S * max(count, 16):
-                self._resting = REST
+            if not whole:
+                return
+            if elapsed_s > SLOW_PER_FILE_S * max(count, SLOW_FROM):
+                self._resting, self._next_rest = self._next_rest, min(2 * self._next_rest, LONGEST_REST)
+            else:
+                self._next_rest = REST
 
     def close(self) -> None:
         """Stop the pool."""

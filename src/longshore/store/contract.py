@@ -103,6 +103,9 @@ class Store(Protocol):
     def forget(self, scope: Scope, name: str) -> None:
         """Remove something from quarantine for good."""
 
+    def collect(self, older_than_s: float = 86_400.0) -> int:
+        """Remove what dead writers left where no listing shows it; give the number."""
+
     def reserve(self, scope: Scope, nbytes: int) -> Reservation:
         """Set room aside for bytes to come, or raise `DiskFull` or `OverBudget`."""
 
