@@ -13,6 +13,7 @@ from longshore.domain.keys import check_text
 from longshore.domain.model import SECOND, Micros, Scope
 from longshore.errors import Conflict, NotFound
 from longshore.ledger.ids import floor_id, new_id
+from longshore.ledger.rows import check_scope, encoded
 from longshore.ledger.tx import Row, Tx
 
 LAST: Final = (1 << 63) - 1
@@ -58,8 +59,7 @@ def create_token(
 ) -> tuple[str, Token]:
     """Make a token and give its secret, which is stored nowhere."""
     wanted = check_scopes(scopes)
-    for label, value in (("tenant", scope.tenant_id), ("project", scope.project_id)):
-        check_text(label, value, limit=200)
+    check_scope(scope)
     check_text("name", name, limit=1024, empty=True)
     secret = (SESSION_PREFIX if kind == "session" else API_PREFIX) + secrets.token_urlsafe(32)
     expires_at = None if expires_s is None else tx.now + int(expires_s * SECOND)
@@ -228,3 +228,11 @@ def arrivals(
         limit=limit,
     )
     return tx.now, [(slot * step, int(files), int(size or 0)) for slot, files, size in rows]
+
+
+def current_ids(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> list[str]:
+    """Give those of the jobs that no retry has replaced, in the given order."""
+    tx.enter(scope.tenant_id)
+    rows = tx.all("current_ids", job_ids=encoded(list(job_ids)), **scope._asdict()) if job_ids else []
+    current = {row[0] for row in rows}
+    return [job_id for job_id in job_ids if job_id in current]

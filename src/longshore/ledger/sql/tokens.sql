@@ -66,3 +66,9 @@ SELECT slot, COUNT(*), SUM(byte_size)
          WHERE tenant_id = :tenant_id AND project_id = :project_id AND artifact_id >= :floor_id
          ORDER BY artifact_id DESC LIMIT :limit) AS newest
  GROUP BY slot;
+
+-- current_ids --
+-- Of these jobs, the ones that no retry has replaced.
+SELECT job_id FROM jobs
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND superseded = 0
+   AND job_id IN (SELECT value FROM {each job_ids});

@@ -867,6 +867,27 @@ BEGIN
    WHERE j.lease_until IS NOT NULL GROUP BY j.lease_owner ORDER BY j.lease_owner LIMIT 10000;
 END $$;
 
+-- For /metrics, over all tenants.
+CREATE FUNCTION dispatch_counters() RETURNS TABLE (status text, n bigint)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+  RETURN QUERY SELECT c.status, CAST(sum(c.n) AS bigint) FROM counters c GROUP BY c.status;
+END $$;
+CREATE FUNCTION dispatch_oldest_ready() RETURNS bigint
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+  RETURN (SELECT min(heads.created_at) FROM (
+    SELECT (SELECT j.created_at FROM jobs j WHERE j.lane_id = l.lane_id AND j.ready = 1
+             ORDER BY j.priority DESC, j.seq LIMIT 1) AS created_at
+      FROM lanes l WHERE l.ready = 1 LIMIT 1000) AS heads);
+END $$;
+CREATE FUNCTION dispatch_last_success() RETURNS bigint
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+  RETURN (SELECT max(newest.at) FROM (SELECT e.kind, e.at FROM events e ORDER BY e.seq DESC LIMIT 2000) AS newest
+           WHERE newest.kind = 'completed');
+END $$;
+
 -- The dispatcher's functions are the dispatcher's, and for the application only.
 DO $$
 DECLARE

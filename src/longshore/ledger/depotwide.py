@@ -1,0 +1,86 @@
+"""What concerns all tenants, for the operator: totals and hosts. On PostgreSQL the statements are functions of the dispatcher."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from longshore.domain.model import SECOND, Micros
+from longshore.domain.politeness import HostDefaults
+from longshore.domain.states import Status
+from longshore.ledger.records import Host
+from longshore.ledger.rows import encoded
+from longshore.ledger.tx import Row, Tx
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """How the whole depot stands."""
+
+    jobs: dict[Status, int] = field(default_factory=dict)
+    artifacts: int = 0
+    artifact_bytes: int = 0
+    blobs: int = 0
+    blob_bytes: int = 0
+    oldest_ready_at: Micros | None = None
+    last_success_at: Micros | None = None
+    circuits: dict[str, int] = field(default_factory=dict)
+
+
+def totals(tx: Tx, defaults: HostDefaults) -> Totals:
+    """Add everything up, from counters and the ends of indexes."""
+    counted = {name: int(n) for name, n in tx.all("depot_counters")}
+    oldest, last = tx.one("depot_oldest_ready"), tx.one("depot_last_success")
+    paused, open_, known = tx.one("depot_circuits", **_resting(tx, defaults)) or (0, 0, 0)
+    paused, open_ = int(paused or 0), int(open_ or 0)
+    return Totals(
+        jobs={status: counted.get(status.value, 0) for status in Status},
+        artifacts=counted.get("artifacts", 0),
+        artifact_bytes=counted.get("artifact_bytes", 0),
+        blobs=counted.get("blobs", 0),
+        blob_bytes=counted.get("blob_bytes", 0),
+        oldest_ready_at=oldest[0] if oldest else None,
+        last_success_at=last[0] if last else None,
+        circuits={"closed": int(known) - paused - open_, "open": open_, "paused": paused},
+    )
+
+
+def schema_version(tx: Tx) -> str:
+    """Give the version of the schema."""
+    row = tx.one("depot_schema")
+    return str(row[0]) if row else "?"
+
+
+def host(tx: Tx, name: str) -> Host | None:
+    """Give one host with what is in flight there."""
+    row = tx.one("host_one", host=name)
+    return _hosts(tx, [row])[0] if row else None
+
+
+def resting_hosts(tx: Tx, defaults: HostDefaults, many: int) -> list[Host]:
+    """Give hosts that are not asked now: paused, told to wait, or failing."""
+    return _hosts(tx, tx.all("hosts_resting", many=many, **_resting(tx, defaults)))
+
+
+def _resting(tx: Tx, defaults: HostDefaults) -> dict[str, int]:
+    since = tx.now - int(defaults.breaker_cooldown_s * SECOND)
+    return {"now": tx.now, "failures": defaults.breaker_failures or 1 << 62, "since": since}
+
+
+def _hosts(tx: Tx, rows: list[Row]) -> list[Host]:
+    in_flight: dict[str, int] = {}
+    for name, _, leases, slots, _ in tx.all("host_uses", hosts=encoded([row[0] for row in rows]), now=tx.now):
+        in_flight[name] = in_flight.get(name, 0) + min(leases, slots or 1)
+    return [
+        Host(
+            host=row[0],
+            concurrency=row[1],
+            rate_per_s=row[2],
+            paused=bool(row[3]),
+            cooldown_until=row[4],
+            failures=row[5],
+            failed_at=row[6],
+            reason=row[7],
+            in_flight=in_flight.get(row[0], 0),
+        )
+        for row in rows
+    ]

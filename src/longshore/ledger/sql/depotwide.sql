@@ -1,0 +1,38 @@
+-- depot_counters --
+SELECT status, SUM(n) FROM counters GROUP BY status;
+
+-- depot_counters @postgres --
+SELECT status, n FROM dispatch_counters();
+
+-- depot_oldest_ready --
+-- The first of each open lane; a lane's first is its oldest unless priorities differ.
+SELECT MIN(created_at) FROM (
+  SELECT (SELECT j.created_at FROM jobs AS j WHERE j.lane_id = l.lane_id AND j.ready = 1
+           ORDER BY j.priority DESC, j.seq LIMIT 1) AS created_at
+    FROM lanes AS l WHERE l.ready = 1 LIMIT 1000) AS heads;
+
+-- depot_oldest_ready @postgres --
+SELECT dispatch_oldest_ready();
+
+-- depot_last_success --
+-- The end of the newest completion's event, within the last few events: a depot that completes nothing has few others.
+SELECT MAX(at) FROM (SELECT kind, at FROM events ORDER BY seq DESC LIMIT 2000) AS newest WHERE kind = 'completed';
+
+-- depot_last_success @postgres --
+SELECT dispatch_last_success();
+
+-- depot_circuits --
+SELECT SUM(CASE WHEN paused = 1 THEN 1 ELSE 0 END),
+       SUM(CASE WHEN paused = 0 AND (cooldown_until > :now OR (failures >= :failures AND failed_at > :since)) THEN 1 ELSE 0 END), COUNT(*)
+  FROM hosts;
+
+-- host_one --
+SELECT host, concurrency, rate_per_s, paused, cooldown_until, failures, failed_at, reason FROM hosts WHERE host = :host;
+
+-- hosts_resting --
+SELECT host, concurrency, rate_per_s, paused, cooldown_until, failures, failed_at, reason
+  FROM hosts WHERE paused = 1 OR cooldown_until > :now OR (failures >= :failures AND failed_at > :since)
+ ORDER BY host LIMIT :many;
+
+-- depot_schema --
+SELECT value FROM _meta WHERE key = 'schema_version';

@@ -1,0 +1,259 @@
+"""Nothing without a token: every request is refused here unless its path is public or it carries a living token.
+
+A token comes as `Authorization: Bearer`, as `X-Api-Key`, or as the dashboard's session cookie. A request that changes
+something and came by cookie must also prove that one of our own pages sent it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import math
+import time
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+from urllib.parse import parse_qs, quote, urlsplit
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPBearer
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+from starlette.responses import RedirectResponse
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as AsgiScope
+
+from longshore.domain.access import API_PREFIX, SESSION_PREFIX, Token, allows, csrf_token, secret_hash
+from longshore.domain.model import Micros, Scope
+from longshore.errors import LedgerError
+from longshore.ledger import tokens
+from longshore.web.problems import Problem
+from longshore.web.service import Service
+from longshore.web.throttle import Throttle
+
+log = logging.getLogger("longshore.web")
+
+COOKIE: Final = "longshore_session"
+PUBLIC: Final = frozenset({"/livez", "/readyz", "/sign-in", "/first", "/favicon.ico"})
+PUBLIC_FOLDER: Final = "/static/"
+SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+NOBODY: Final = Scope("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks: one token's tenant, project and rights."""
+
+    token: Token
+    now: Micros  # the ledger's time when the token was looked up
+    csrf: str | None = None  # only for a session
+
+    @property
+    def scope(self) -> Scope:
+        """The tenant and project that everything is confined to."""
+        return self.token.scope
+
+    def may(self, needed: str) -> bool:
+        """Tell whether the caller has a right."""
+        return allows(self.token.scopes, needed)
+
+
+def is_public(path: str) -> bool:
+    """Tell whether a path is served without a token."""
+    return path in PUBLIC or path.startswith(PUBLIC_FOLDER)
+
+
+def credentials(headers: Headers) -> tuple[str, bool]:
+    """Find the secret that a request carries, and whether it came by cookie."""
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and given.strip():
+        return given.strip(), False
+    if key := headers.get("x-api-key"):
+        return key.strip(), False
+    return cookie_parser(headers.get("cookie", "")).get(COOKIE, ""), True
+
+
+def remote(scope: AsgiScope) -> str:
+    """Name the address a request comes from."""
+    client = scope.get("client")
+    return str(client[0]) if client else "local"
+
+
+class Access:
+    """The layer that lets in, throttles and writes the audit log."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self.app, self.service = app, service
+        settings = service.settings
+        self.rate = Throttle(settings.rate_per_s, settings.rate_burst)
+        self.wrong = Throttle(settings.wrong_per_minute / 60, settings.wrong_per_minute)
+        service.wrong = self.wrong
+        self._used: dict[str, int] = {}
+        self._tasks: set[asyncio.Future[Any]] = set()
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Serve one request if its token allows it."""
+        if scope["type"] != "http" or is_public(scope["path"]):
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        secret, by_cookie = credentials(headers)
+        if not secret and wants_page(scope, headers):
+            await RedirectResponse("/sign-in?next=" + quote(scope["path"]), 303)(scope, receive, send)
+            return
+        try:
+            caller = await self.caller(scope, secret, by_cookie)
+        except Problem as problem:
+            if problem.status == 401 and by_cookie and wants_page(scope, headers):
+                await RedirectResponse("/sign-in?next=" + quote(scope["path"]), 303)(scope, receive, send)
+                return
+            raise
+        if by_cookie and scope["method"] not in SAFE:
+            check_csrf(scope, headers, caller)
+        scope["state"]["caller"] = caller
+        self._note_use(caller.token, caller.now)
+        await self.app(scope, receive, self._audited(scope, caller, send))
+
+    async def caller(self, scope: AsgiScope, secret: str, by_cookie: bool) -> Caller:
+        """Find who a secret belongs to; wrong, expired and revoked ones are all answered alike."""
+        where, now_s = remote(scope), time.monotonic()
+        if wait := self.wrong.wait_s(where, now_s):
+            raise too_many(wait, "too many wrong tokens from this address")
+        found = await find(self.service, secret, SESSION_PREFIX if by_cookie else API_PREFIX)
+        if found is None:
+            if secret:
+                self.wrong.take(where, now_s)
+            raise Problem(
+                401, "unauthorized", "a valid token is needed", headers={"WWW-Authenticate": 'Bearer realm="longshore"'}
+            )
+        token, now = found
+        if wait := self.rate.take(token.token_id, now_s):
+            raise too_many(wait, "too many requests with this token")
+        return Caller(token, now, csrf_token(secret) if by_cookie else None)
+
+    def _note_use(self, token: Token, now: Micros) -> None:
+        # Coalesced: a token in use costs one small write a minute, not one a request.
+        if now - self._used.get(token.token_id, 0) < self.service.settings.used_every_s * 1_000_000:
+            return
+        if len(self._used) > 10_000:
+            self._used.clear()
+        self._used[token.token_id] = now
+        self._behind(self.service.ledger.soon(tokens.touch_token, token.token_id, now))
+
+    def _behind(self, future: asyncio.Future[Any]) -> None:
+        self._tasks.add(future)
+        future.add_done_callback(self._finished)
+
+    def _finished(self, future: asyncio.Future[Any]) -> None:
+        self._tasks.discard(future)
+        if not future.cancelled() and (error := future.exception()):
+            log.warning("a token's last use was not written: %s", error)
+
+    def _audited(self, scope: AsgiScope, caller: Caller, send: Send) -> Send:
+        # Written before the answer goes out: what was acknowledged is in the log.
+        if scope["method"] in SAFE:
+            return send
+
+        async def recorded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await record(
+                    self.service,
+                    caller.scope,
+                    caller.token.token_id,
+                    scope["method"].lower(),
+                    scope["path"],
+                    remote(scope),
+                    {"status": message["status"], "request_id": scope["state"]["request_id"]},
+                )
+            await send(message)
+
+        return recorded
+
+
+async def record(
+    service: Service, scope: Scope, token_id: str, action: str, target: str, where: str, detail: dict[str, Any]
+) -> None:
+    """Write one line of the audit log; a ledger that cannot take it now must not turn a done thing into an error."""
+    entry = tokens.NewEntry(
+        token_id=token_id, action=action, target=printable(target)[:500], remote=where[:64], detail=detail
+    )
+    try:
+        await service.ledger.soon(tokens.audit, scope, entry)
+    except LedgerError as error:
+        log.error("the audit log did not take %s %s: %s", action, entry.target, error)
+
+
+def printable(text: str) -> str:
+    """Replace what could forge a line or colour a terminal."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+async def find(service: Service, secret: str, prefix: str) -> tuple[Token, Micros] | None:
+    """Look a living token up. The look-up is by hash, so its time says nothing about the secret."""
+    if not secret.startswith(prefix) or len(secret) > 200:
+        return None
+    found: tuple[Token, Micros] | None = await service.ledger.read_soon(tokens.living_token, secret_hash(secret))
+    return found
+
+
+def too_many(wait_s: float, detail: str) -> Problem:
+    """Make the answer that tells when to come again."""
+    return Problem(429, "too_many_requests", detail, headers={"Retry-After": str(max(1, math.ceil(wait_s)))})
+
+
+def wants_page(scope: AsgiScope, headers: Headers) -> bool:
+    """Tell whether a person with a browser asks, who is better sent to the sign-in page."""
+    path = scope["path"]
+    return (
+        scope["method"] in ("GET", "HEAD")
+        and "text/html" in headers.get("accept", "")
+        and not path.startswith("/api/")
+        and not path.endswith(".json")
+    )
+
+
+def check_csrf(scope: AsgiScope, headers: Headers, caller: Caller) -> None:
+    """Refuse a change that did not come from one of our own pages."""
+    origin = headers.get("origin")
+    if origin and urlsplit(origin).netloc != headers.get("host", ""):
+        raise Problem(403, "csrf", "this request came from another site")
+    given = headers.get("x-csrf-token") or form_field(scope, headers, "csrf")
+    if not hmac.compare_digest(given.encode(), (caller.csrf or "-").encode()):
+        raise Problem(403, "csrf", "the CSRF token is missing or wrong; reload the page")
+
+
+def form_field(scope: AsgiScope, headers: Headers, name: str) -> str:
+    """Read one field of a form that the guard has collected."""
+    if not headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+        return ""
+    return form(scope).get(name, "")
+
+
+def form(scope: AsgiScope) -> dict[str, str]:
+    """Read a collected form; the last of several values of a name counts."""
+    body: bytes = scope["state"].get("body", b"")
+    fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=1000)
+    return {key: values[-1] for key, values in fields.items()}
+
+
+_bearer = HTTPBearer(auto_error=False, description="A token of `longshore token create`.", scheme_name="token")
+
+
+class Needs:
+    """What a route asks of its caller. The test that walks the route table looks for these."""
+
+    def __init__(self, right: str) -> None:
+        self.right = right
+
+    def __call__(self, request: Request, _: Annotated[Any, Depends(_bearer)] = None) -> Caller:
+        """Give the caller, or refuse."""
+        caller: Caller = request.state.caller
+        if not caller.may(self.right):
+            raise Problem(403, "forbidden", f"this needs the scope {self.right!r}")
+        return caller
+
+
+Reader = Annotated[Caller, Depends(Needs("read"))]
+Writer = Annotated[Caller, Depends(Needs("write"))]
+Admin = Annotated[Caller, Depends(Needs("admin"))]
+Scraper = Annotated[Caller, Depends(Needs("metrics"))]

@@ -1,0 +1,209 @@
+"""Artifacts: find, read, upload. Where they lie is nobody's business."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, BinaryIO
+from urllib.parse import quote
+
+from fastapi import Query, Request, Response
+from starlette.responses import StreamingResponse
+
+from longshore.domain.model import Artifact, Scope
+from longshore.errors import NotFound
+from longshore.ledger import listing
+from longshore.web import stories
+from longshore.web.access import Reader, Writer
+from longshore.web.api.routing import After, Limit, PathId, Serving, request_id, router
+from longshore.web.models import ArtifactOut, ArtifactPage, JobAnswer, Provenance
+from longshore.web.problems import Problem
+from longshore.web.service import Service
+from longshore.web.uploads import Meant
+from longshore.web.uploads import upload as take
+from longshore.web.views import View, artifact_view, job_view
+
+routes = router("artifacts", 404, 413, 422)
+
+PIECE = 1 << 18
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)\Z")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._ -]{1,150}\Z")
+
+
+@routes.get("/artifacts", response_model=ArtifactPage)
+async def list_artifacts(
+    caller: Reader,
+    service: Serving,
+    limit: Limit,
+    sha256: Annotated[str | None, Query(pattern="^[0-9a-fA-F]{64}$")] = None,
+    url: Annotated[str | None, Query(max_length=65_536)] = None,
+    work_id: Annotated[str | None, Query(max_length=65_536)] = None,
+    artifact_type: Annotated[str | None, Query(max_length=128)] = None,
+    after: After = None,
+) -> View:
+    """List artifacts, newest first."""
+    wanted = listing.ArtifactFilter(
+        sha256=sha256.lower() if sha256 else None, url=url, work_id=work_id, artifact_type=artifact_type
+    )
+    page = await service.ledger.read_soon(listing.artifacts, caller.scope, wanted, after=after, limit=limit)
+    return {"artifacts": [artifact_view(one) for one in page.items], "next": page.next}
+
+
+@routes.get("/artifacts/{artifact_id}", response_model=ArtifactOut)
+async def show_artifact(artifact_id: PathId, caller: Reader, service: Serving) -> View:
+    """Show one artifact."""
+    return artifact_view(await service.ledger.read_soon(listing.artifact, caller.scope, artifact_id))
+
+
+@routes.get("/artifacts/{artifact_id}/provenance", response_model=Provenance)
+async def show_provenance(artifact_id: PathId, caller: Reader, service: Serving) -> View:
+    """Show every job that came to, or worked on, an artifact."""
+    return await service.ledger.read_soon(stories.artifact_detail, caller.scope, artifact_id)
+
+
+def wanted_range(header: str | None, size: int) -> tuple[int, int] | None:
+    """Read a Range header: first and last byte; None for the whole. Several ranges get the whole, as the RFC allows."""
+    match = _RANGE.match(header.strip()) if header else None
+    if not match or match[1] == match[2] == "":
+        return None
+    if not match[1]:
+        length = int(match[2])
+        first, last = max(0, size - length), size - 1
+        satisfiable = length > 0 and size > 0
+    else:
+        first = int(match[1])
+        last = min(int(match[2]), size - 1) if match[2] else size - 1
+        if match[2] and int(match[2]) < first:
+            return None  # not valid: as if it was not there
+        satisfiable = first < size
+    if not satisfiable:
+        raise Problem(
+            416, "range_not_satisfiable", f"there are {size} bytes", headers={"Content-Range": f"bytes */{size}"}
+        )
+    return first, last
+
+
+def content_headers(artifact: Artifact) -> dict[str, str]:
+    """Write what goes with the bytes. A name from outside never reaches a header unquoted."""
+    name = artifact.name or artifact.sha256
+    plain = name if _PLAIN_NAME.match(name) else artifact.sha256
+    digest = base64.b64encode(bytes.fromhex(artifact.sha256)).decode()
+    return {
+        "ETag": f'"{artifact.sha256}"',
+        "Accept-Ranges": "bytes",
+        "Repr-Digest": f"sha-256=:{digest}:",
+        "Content-Disposition": f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}",
+        "Cache-Control": "private, max-age=31536000, immutable",
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+    }
+
+
+def content_type(artifact: Artifact) -> str:
+    """Give a type that no browser runs; anything odd is just bytes."""
+    kind = artifact.content_type
+    safe = re.fullmatch(r"[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+-]{1,100}", kind)
+    return kind if safe and not re.search("html|xml|script|svg", kind) else "application/octet-stream"
+
+
+@routes.head("/artifacts/{artifact_id}/content", response_class=Response, include_in_schema=False)
+@routes.get(
+    "/artifacts/{artifact_id}/content",
+    response_class=Response,
+    responses={
+        200: {
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+            "description": "The bytes",
+        },
+        206: {"description": "A range of the bytes"},
+        304: {"description": "Unchanged"},
+        410: {"description": "The bytes are lost; the record says `missing`"},
+        416: {"description": "No such range"},
+    },
+)
+async def artifact_content(artifact_id: PathId, request: Request, caller: Reader, service: Serving) -> Response:
+    """Give the bytes: whole or a range, with the hash as ETag."""
+    artifact: Artifact = await service.ledger.read_soon(listing.artifact, caller.scope, artifact_id)
+    headers = content_headers(artifact)
+    if headers["ETag"] in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    if artifact.availability != "available":
+        raise Problem(410, "missing", "the bytes of this artifact are lost", sha256=artifact.sha256)
+    if_range = request.headers.get("if-range")
+    asked = request.headers.get("range") if if_range in (None, headers["ETag"]) else None
+    part = wanted_range(asked, artifact.size_bytes)
+    first, last = part or (0, artifact.size_bytes - 1)
+    headers["Content-Length"] = str(last - first + 1)
+    if part:
+        headers["Content-Range"] = f"bytes {first}-{last}/{artifact.size_bytes}"
+    headers["Content-Type"] = content_type(artifact)
+    status = 206 if part else 200
+    if request.method == "HEAD":
+        return Response(status_code=status, headers=headers)
+    file = await asyncio.to_thread(_opened, service, caller.scope, artifact)
+    return StreamingResponse(_pieces(file, first, last - first + 1), status, headers)
+
+
+def _opened(service: Service, scope: Scope, artifact: Artifact) -> BinaryIO:
+    try:
+        return service.store.open(scope, artifact.pointer)
+    except NotFound as error:
+        raise Problem(410, "missing", "the bytes of this artifact are lost", sha256=artifact.sha256) from error
+
+
+async def _pieces(file: BinaryIO, first: int, length: int) -> AsyncIterator[bytes]:
+    try:
+        await asyncio.to_thread(file.seek, first)
+        while length > 0:
+            piece = await asyncio.to_thread(file.read, min(PIECE, length))
+            if not piece:
+                raise OSError("the blob is shorter than its record")
+            length -= len(piece)
+            yield piece
+    finally:
+        file.close()
+
+
+@routes.post(
+    "/artifacts",
+    status_code=201,
+    response_model=JobAnswer,
+    responses={200: {"model": JobAnswer, "description": "These bytes were uploaded before"}},
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        }
+    },
+)
+async def upload(
+    request: Request,
+    response: Response,
+    caller: Writer,
+    service: Serving,
+    name: Annotated[str | None, Query(max_length=255)] = None,
+    artifact_type: Annotated[str, Query(max_length=128, pattern="^[a-z0-9_.-]+$")] = "upload",
+    sha256: Annotated[
+        str | None, Query(pattern="^[0-9a-fA-F]{64}$", description="refused with 422 if the bytes differ")
+    ] = None,
+) -> Any:
+    """Upload an artifact: the body is the bytes. An upload is a job like any other."""
+    meant = Meant(
+        name=name,
+        artifact_type=artifact_type,
+        content_type=_media_type(request.headers.get("content-type", "")),
+        sha256=sha256.lower() if sha256 else None,
+        request_id=request_id(request),
+    )
+    created, job = await take(service, caller.scope, request.stream(), meant)
+    response.status_code = 201 if created else 200
+    response.headers["Location"] = f"/api/v1/jobs/{job.job_id}"
+    return {"created": created, "job": job_view(job)}
+
+
+def _media_type(given: str) -> str:
+    kind = given.partition(";")[0].strip().lower()
+    return (
+        kind if re.fullmatch(r"[a-z0-9!#$&^_.+-]{1,100}/[a-z0-9!#$&^_.+-]{1,100}", kind) else "application/octet-stream"
+    )

@@ -1,0 +1,191 @@
+"""Jobs: hand in, look at, retry, cancel."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import Query, Request, Response
+
+from longshore import failpoints
+from longshore.domain.keys import content_key
+from longshore.domain.model import DOWNLOAD, JobRequest, Planned, Scope
+from longshore.domain.requests import download_request
+from longshore.domain.states import TORRENT, UPLOAD, Status
+from longshore.errors import BadInput
+from longshore.ledger import listing, lookup, planning, tokens
+from longshore.ledger.tx import Tx
+from longshore.web import stories
+from longshore.web.access import Reader, Writer
+from longshore.web.api.bulk import act_on_all
+from longshore.web.api.routing import After, Limit, PathId, RequestKey, Serving, Wait, fingerprint, request_id, router
+from longshore.web.models import BulkIn, BulkOut, JobAnswer, JobDetail, JobIn, JobOut, JobPage
+from longshore.web.problems import Problem
+from longshore.web.service import Service
+from longshore.web.views import View, job_view
+
+failpoints.declare("web.planned")
+routes = router("jobs", 404, 409, 413, 422)
+
+
+def to_request(body: JobIn, asked_by: str) -> JobRequest:
+    """Make a job request of what came in."""
+    if body.job_type == DOWNLOAD:
+        if body.url is None:
+            raise BadInput("a download needs a url")
+        return download_request(
+            body.url,
+            work_id=body.work_id,
+            artifact_id=body.artifact_id,
+            mirrors=body.mirrors,
+            sha256=body.sha256,
+            size_bytes=body.size_bytes,
+            media_type=body.media_type,
+            digests=body.digests.items(),
+            name=body.name,
+            headers=body.headers.items(),
+            priority=body.priority,
+            params=body.params,
+            run_id=body.run_id,
+            request_id=asked_by,
+        )
+    if body.job_type in (TORRENT, UPLOAD):
+        raise BadInput(f"a job of type {body.job_type} has its own route")
+    return JobRequest(
+        job_type=body.job_type,
+        key=body.key,
+        name=body.name,
+        priority=body.priority,
+        params=body.params,
+        inputs=tuple(body.inputs),
+        run_id=body.run_id,
+        request_id=asked_by,
+    )
+
+
+def keyed(tx: Tx, scope: Scope, request: JobRequest) -> JobRequest:
+    """Give an own job without a key the one of its inputs' bytes and its parameters (seed 004)."""
+    if request.key is not None:
+        return request
+    hashes = [listing.artifact(tx, scope, artifact_id).sha256 for artifact_id in request.inputs]
+    return replace(request, key=content_key(*scope, request.job_type, hashes, request.params))
+
+
+def _planned(planned: Planned) -> View:
+    return {"job_id": planned.job_id, "created": planned.created}
+
+
+async def plan(
+    service: Service, scope: Scope, requests: list[JobRequest], again: Any, key: str | None, print_of: str
+) -> list[View]:
+    """Plan jobs, under a request key if there is one; what is answered is durable."""
+
+    def act(tx: Tx) -> list[View]:
+        whole = [keyed(tx, scope, request) for request in requests]
+        return [_planned(one) for one in planning.plan(tx, scope, whole, again=again)]
+
+    verb = (tokens.once, scope, key, print_of, act) if key else (act,)
+    try:
+        answer: list[View] = await service.ledger.soon(*verb)
+    except tokens.KeyReused as error:
+        raise Problem(422, "key_reused", str(error)) from error
+    failpoints.hit("web.planned")
+    service.wake()
+    return answer
+
+
+@routes.post(
+    "/jobs",
+    status_code=202,
+    response_model=JobAnswer,
+    responses={200: {"model": JobAnswer, "description": "The job was known"}},
+)
+async def create_job(
+    body: JobIn,
+    request: Request,
+    response: Response,
+    caller: Writer,
+    service: Serving,
+    key: RequestKey = None,
+    wait: Wait = 0,
+) -> View:
+    """Hand in one job. The same work again gives the same job."""
+    asked = to_request(body, request_id(request))
+    print_of = fingerprint("POST /jobs", body.model_dump_json())
+    [planned] = await plan(service, caller.scope, [asked], body.again, key, print_of)
+    job = await service.wait_for(caller.scope, planned["job_id"], min(wait, service.settings.max_wait_s))
+    response.status_code = 202 if planned["created"] else 200
+    response.headers["Location"] = f"/api/v1/jobs/{planned['job_id']}"
+    return {"created": planned["created"], "job": job_view(job)}
+
+
+@routes.get("/jobs", response_model=JobPage)
+async def list_jobs(
+    response: Response,
+    caller: Reader,
+    service: Serving,
+    limit: Limit,
+    status: Status | None = None,
+    reason: Annotated[str | None, Query(max_length=64)] = None,
+    host: Annotated[str | None, Query(max_length=1024)] = None,
+    url: Annotated[str | None, Query(max_length=65_536)] = None,
+    work_id: Annotated[str | None, Query(max_length=65_536)] = None,
+    job_type: Annotated[str | None, Query(max_length=128)] = None,
+    run_id: Annotated[str | None, Query(max_length=1024)] = None,
+    after: After = None,
+) -> View:
+    """List jobs, newest first."""
+    wanted = listing.JobFilter(
+        status=status, reason=reason, host=host, url=url, work_id=work_id, job_type=job_type, run_id=run_id
+    )
+    page = await service.ledger.read_soon(listing.jobs, caller.scope, wanted, after=after, limit=limit)
+    if page.next:
+        response.headers["Link"] = f'<?after={page.next}&limit={limit}>; rel="next"'
+    return {"jobs": [job_view(job) for job in page.items], "next": page.next}
+
+
+@routes.post("/jobs:retry", response_model=BulkOut)
+async def retry_jobs(body: BulkIn, caller: Writer, service: Serving) -> View:
+    """Make new jobs, linked by `retry_of`, for the failed and canceled ones that match."""
+    return await act_on_all(service, caller.scope, body, "retry")
+
+
+@routes.post("/jobs:cancel", response_model=BulkOut)
+async def cancel_jobs(body: BulkIn, caller: Writer, service: Serving) -> View:
+    """Cancel the waiting and running jobs that match."""
+    return await act_on_all(service, caller.scope, body, "cancel")
+
+
+@routes.get("/jobs/{job_id}", response_model=JobOut)
+async def show_job(job_id: PathId, caller: Reader, service: Serving, wait: Wait = 0) -> View:
+    """Show one job; with `wait`, when it is over."""
+    return job_view(await service.wait_for(caller.scope, job_id, min(wait, service.settings.max_wait_s)))
+
+
+@routes.get("/jobs/{job_id}/timeline", response_model=JobDetail)
+async def show_timeline(job_id: PathId, caller: Reader, service: Serving) -> View:
+    """Show one job's whole story: events, claims, effects, results."""
+    return await service.ledger.read_soon(stories.job_detail, caller.scope, job_id)
+
+
+@routes.post("/jobs/{job_id}/retry", response_model=BulkOut)
+async def retry_job(job_id: PathId, caller: Writer, service: Serving) -> View:
+    """Make a new job, linked by `retry_of`, for a failed or canceled one."""
+    await service.ledger.read_soon(lookup.job, caller.scope, job_id)
+    return await act_on_all(service, caller.scope, BulkIn(job_ids=[job_id]), "retry")
+
+
+@routes.post("/jobs/{job_id}/cancel", response_model=BulkOut)
+async def cancel_job(job_id: PathId, caller: Writer, service: Serving) -> View:
+    """Cancel one job. What is over stays as it is."""
+    await service.ledger.read_soon(lookup.job, caller.scope, job_id)
+    return await act_on_all(service, caller.scope, BulkIn(job_ids=[job_id]), "cancel")
+
+
+def readable(line: bytes) -> JobIn:
+    """Read one line of a batch: a JSON object, or a bare URL."""
+    text = line.decode("utf-8", "strict").strip()
+    if not text.startswith("{"):
+        return JobIn(url=text)
+    return JobIn.model_validate(json.loads(text))

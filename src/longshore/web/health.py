@@ -1,0 +1,66 @@
+"""Alive, ready, and why not. `/livez` and `/readyz` say nothing else to strangers."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+
+from longshore.errors import LongshoreError
+from longshore.ledger import depotwide
+from longshore.store import Room
+from longshore.web.service import Service
+from longshore.web.views import View
+
+routes = APIRouter(tags=["health"])
+
+
+@routes.get("/livez")
+async def livez() -> dict[str, str]:
+    """Tell that the loop runs."""
+    return {"status": "ok"}
+
+
+@routes.get("/readyz", responses={503: {"description": "Not ready"}})
+async def readyz(request: Request) -> JSONResponse:
+    """Tell whether requests can be served: ledger, store, disk, not draining."""
+    service: Service = request.app.state.service
+    ready = not service.closing.is_set() and all(check["ok"] for check in await checks(service))
+    return JSONResponse({"status": "ok" if ready else "not ready"}, 200 if ready else 503)
+
+
+async def schema(service: Service) -> str:
+    """Give the ledger's schema version."""
+    return await service.ledger.read_soon(depotwide.schema_version)
+
+
+def room(service: Service) -> Room | None:
+    """Tell the room of the store, where it can be told."""
+    try:
+        return service.store.room()
+    except (LongshoreError, OSError):
+        return None
+
+
+async def disk(service: Service) -> View | None:
+    """Show the room on the store's disk."""
+    found = await asyncio.to_thread(room, service)
+    if found is None:
+        return None
+    return {"free_bytes": found.free_bytes, "reserved_bytes": found.reserved_bytes, "floor_bytes": found.floor_bytes}
+
+
+async def checks(service: Service) -> list[View]:
+    """Look at what everything else needs."""
+    found: list[View] = []
+    try:
+        await schema(service)
+        found.append({"name": "ledger", "ok": True, "text": "answers"})
+    except LongshoreError:
+        found.append({"name": "ledger", "ok": False, "text": "does not answer"})
+    there = await asyncio.to_thread(room, service)
+    full = there is not None and there.free_bytes <= there.floor_bytes
+    text = "does not answer" if there is None else "is full" if full else "has room"
+    found.append({"name": "store", "ok": text == "has room", "text": text})
+    return found

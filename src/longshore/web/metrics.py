@@ -1,0 +1,189 @@
+"""Metrics for Prometheus. Gauges are read from the ledger at each scrape, so they are right after a restart; counters count
+what this process did. No label ever holds a URL, a host, a tenant or an id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+from longshore import __version__
+from longshore.domain.model import SECOND
+from longshore.domain.notes import Note
+from longshore.domain.reasons import REASONS
+from longshore.domain.states import Status
+from longshore.ledger import depotwide
+from longshore.web import health
+from longshore.web.access import Scraper
+from longshore.web.service import Service
+
+routes = APIRouter(tags=["health"])
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that nobody reads
+
+_HTTP: Final = re.compile(r"http_[1-5]\d\d\Z")
+_CHECKS: Final = frozenset(
+    {
+        "truncated",
+        "length_mismatch",
+        "digest_mismatch",
+        "size_mismatch",
+        "type_mismatch",
+        "html_page",
+        "blocked_challenge",
+        "content_encoding",
+        "prefix_mismatch",
+        "bad_range",
+        "object_changed",
+    }
+)
+_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
+_COMMITS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+
+
+def label(reason: object) -> str:
+    """Give a reason as a label: one of a fixed vocabulary."""
+    text = str(reason or "")
+    return text if not text or text in REASONS or _HTTP.match(text) else "other"
+
+
+def code_class(reason: str) -> str:
+    """Give the class of an HTTP answer by the attempt's reason."""
+    if not reason:
+        return "2xx"
+    return f"{reason[5]}xx" if _HTTP.match(reason) else "none"
+
+
+class Metrics:
+    """The counters of this process and the way to read the rest."""
+
+    def __init__(self, service: Service) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.downloads = Counter(
+            "longshore_downloads_total", "Downloads that are over.", ["outcome", "reason"], registry=registry
+        )
+        self.bytes = Counter("longshore_downloaded_bytes_total", "Bytes received.", registry=registry)
+        self.saved = Counter(
+            "longshore_dedup_saved_bytes_total", "Bytes not fetched or not stored again.", ["kind"], registry=registry
+        )
+        self.duration = Histogram(
+            "longshore_download_duration_seconds", "From lease to registration.", buckets=_SECONDS, registry=registry
+        )
+        self.requests = Histogram(
+            "longshore_request_duration_seconds", "Attempts by class of answer.", ["code_class"], buckets=_SECONDS, registry=registry
+        )  # fmt: skip
+        self.attempts = Counter(
+            "longshore_attempts_total", "Attempts that are over.", ["result", "reason"], registry=registry
+        )
+        self.refused = Counter(
+            "longshore_verify_failures_total", "Bodies that failed a check.", ["check"], registry=registry
+        )
+        self.limited = Counter("longshore_rate_limited_total", "Answers 429 and Retry-After.", registry=registry)
+        self.expired = Counter("longshore_leases_expired_total", "Leases that ran out.", registry=registry)
+        self.fenced = Counter("longshore_fenced_writes_total", "Writes of a lost lease, refused.", registry=registry)
+        self.commits = Histogram(
+            "longshore_ledger_commit_duration_seconds", "Group commits.", buckets=_COMMITS, registry=registry
+        )
+        for kind in ("request", "content"):
+            self.saved.labels(kind)
+        registry.register(LedgerGauges(service))
+
+    def note(self, note: Note) -> None:
+        """Count what a worker reports."""
+        facts = note.facts
+        reason = label(facts.get("reason"))
+        match note.kind:
+            case "completed":
+                self._completed(facts)
+            case "held":
+                self.downloads.labels("not_modified", "").inc()
+                self.saved.labels("request").inc(_number(facts, "size_bytes"))
+            case "failed":
+                self.downloads.labels("failed", reason).inc()
+                self._attempt("failed", reason, facts)
+            case "canceled":
+                self.downloads.labels("cancelled", "").inc()
+            case "retry":
+                self._attempt("retried", reason, facts)
+            case _:
+                pass
+
+    def _completed(self, facts: dict[str, Any]) -> None:
+        again = bool(facts.get("deduplicated"))
+        size = _number(facts, "size_bytes")
+        self.downloads.labels("deduplicated" if again else "stored", "").inc()
+        self.bytes.inc(max(0.0, size - _number(facts, "resumed_from_bytes")))
+        if again:
+            self.saved.labels("content").inc(size)
+        self._attempt("completed", "", facts)
+        if "elapsed_s" in facts:
+            self.duration.observe(_number(facts, "elapsed_s"))
+
+    def _attempt(self, result: str, reason: str, facts: dict[str, Any]) -> None:
+        self.attempts.labels(result, reason).inc()
+        self.requests.labels(code_class(reason)).observe(_number(facts, "elapsed_s"))
+        if reason in _CHECKS:
+            self.refused.labels(reason).inc()
+        if reason == "http_429" or facts.get("retry_after_s"):
+            self.limited.inc()
+
+
+def _number(facts: dict[str, Any], name: str) -> float:
+    value = facts.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+class LedgerGauges(Collector):
+    """What the ledger and the store say at the moment of the scrape."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+
+    def describe(self) -> Iterator[Any]:
+        """Name nothing: registering must not ask the ledger."""
+        return iter(())
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Read everything once."""
+        service = self.service
+        found: depotwide.Totals = service.ledger.read(depotwide.totals, service.hosts)
+        now = service.ledger.now()
+        yield _labelled("longshore_jobs", "Jobs by state.", "state", {s.value: found.jobs.get(s, 0) for s in Status})
+        oldest = max(0, now - found.oldest_ready_at) / SECOND if found.oldest_ready_at else 0.0
+        yield GaugeMetricFamily("longshore_oldest_ready_age_seconds", "Age of the oldest waiting job.", oldest)
+        yield _labelled("longshore_circuits", "Hosts by state.", "state", found.circuits)
+        yield GaugeMetricFamily("longshore_store_bytes", "Bytes of all artifacts.", found.artifact_bytes)
+        yield GaugeMetricFamily("longshore_store_objects", "Artifacts.", found.artifacts)
+        last = (found.last_success_at or 0) / SECOND
+        yield GaugeMetricFamily("longshore_last_success_timestamp_seconds", "When something was last completed.", last)
+        yield GaugeMetricFamily("longshore_ledger_writer_queue", "Writes that wait.", service.ledger.queue_length())
+        if (room := health.room(service)) is not None:
+            yield GaugeMetricFamily("longshore_disk_free_bytes", "Free bytes on the store's disk.", room.free_bytes)
+        build = GaugeMetricFamily("longshore_build_info", "What runs.", labels=["version", "schema"])
+        build.add_metric([__version__, service.ledger.read(depotwide.schema_version)], 1)
+        yield build
+
+
+def _labelled(name: str, text: str, key: str, values: dict[str, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=[key])
+    for word, value in values.items():
+        family.add_metric([word], value)
+    return family
+
+
+@routes.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus text"}},
+)
+async def show_metrics(request: Request, caller: Scraper) -> Response:
+    """Give all metrics in Prometheus' format."""
+    body = await asyncio.to_thread(generate_latest, request.app.state.service.metrics.registry)
+    return Response(body, headers={"Content-Type": CONTENT_TYPE_LATEST})

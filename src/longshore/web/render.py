@@ -1,0 +1,77 @@
+"""From plain values to HTML: the Jinja2 environment and its few words. Everything is escaped; nothing is marked safe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from longshore.domain.model import SECOND, Micros
+
+HERE: Final = Path(__file__).parent
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_STEPS: Final = ((60, "s"), (60, "min"), (24, "h"), (365, "d"))
+
+
+def stamp(at: Micros | None) -> str | None:
+    """Write a time as RFC 3339 in UTC."""
+    if at is None:
+        return None
+    # Integers all the way: a float would round the microseconds.
+    whole, rest = divmod(at, SECOND)
+    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{rest:06d}Z"
+
+
+def human_size(size_bytes: float) -> str:
+    """Write a size for people."""
+    unit, value = 0, float(size_bytes)
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.0f} {_UNITS[unit]}" if unit == 0 or value >= 100 else f"{value:.1f} {_UNITS[unit]}"
+
+
+def human_span(seconds: float) -> str:
+    """Write a duration for people."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else "< 1 ms"
+    value = seconds
+    for size, unit in _STEPS:
+        if value < size:
+            return f"{value:.1f} {unit}" if unit == "s" and value < 10 else f"{value:.0f} {unit}"
+        value /= size
+    return f"{value:.0f} y"
+
+
+def ago(at: str, now: datetime | None = None) -> str:
+    """Write a time as its distance from now."""
+    seconds = ((now or datetime.now(UTC)) - datetime.fromisoformat(at)).total_seconds()
+    return f"{human_span(seconds)} ago" if seconds >= 0 else f"in {human_span(-seconds)}"
+
+
+def query(fields: Mapping[str, Any], **changes: Any) -> str:
+    """Write a filter as the query part of a link, with some fields changed; nothing for an empty one."""
+    kept = {k: v for k, v in ({**fields, **changes}).items() if v not in (None, "")}
+    return "?" + urlencode(kept) if kept else ""
+
+
+def short(identifier: str) -> str:
+    """Cut an id to what tells it apart at a glance."""
+    return identifier if len(identifier) <= 13 else identifier[-12:]
+
+
+def environment() -> Environment:
+    """Make the environment of all templates."""
+    env = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    env.filters.update(size=human_size, took=human_span, ago=ago, query=query, short=short)
+    return env

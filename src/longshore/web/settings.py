@@ -1,0 +1,29 @@
+"""What the service may be told. Built by the command line; nothing here reads the environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """Limits and places of one server."""
+
+    host: str = "127.0.0.1"
+    port: int = 8642
+    workers: bool = True
+    secure_cookies: bool = False  # set where TLS ends before us
+    session_s: float = 12 * 3600.0
+    max_body_bytes: int = MIB  # JSON and forms
+    max_batch_bytes: int = 256 * MIB  # NDJSON
+    max_upload_bytes: int = 1 << 40
+    max_depth: int = 32  # of JSON
+    max_page: int = 500
+    max_wait_s: float = 60.0
+    rate_per_s: float = 200.0  # requests per token
+    rate_burst: float = 1000.0
+    wrong_per_minute: int = 20  # wrong tokens per address before it has to wait
+    streams_per_token: int = 16  # open event streams
+    used_every_s: float = 60.0  # how often a token's last use is written

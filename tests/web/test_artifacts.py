@@ -1,0 +1,154 @@
+"""Bytes over HTTP: whole, in ranges, with the hash as ETag; uploads; nothing about where they lie."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from longshore.domain.model import Scope
+from longshore.web.api.artifacts import wanted_range
+from longshore.web.problems import Problem
+from tests.support.site import Site
+
+BODY = bytes(range(256)) * 40
+SHA = hashlib.sha256(BODY).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def artifact(site: Site) -> str:
+    return site.complete("https://a.example/blob", BODY, name="blob.bin", scope=Scope("bytes", "default"))[1]
+
+
+def test_the_whole_comes_with_its_hash_and_never_runs_in_a_browser(site: Site, artifact: str) -> None:
+    answer = site.client("read", tenant="bytes").get(f"/api/v1/artifacts/{artifact}/content")
+    assert answer.status == 200
+    assert answer.body == BODY
+    assert answer.headers["etag"] == f'"{SHA}"'
+    assert answer.headers["repr-digest"] == f"sha-256=:{base64.b64encode(bytes.fromhex(SHA)).decode()}:"
+    assert answer.headers["content-disposition"].startswith('attachment; filename="blob.bin"')
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "sandbox" in answer.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("bytes=0-0", (0, 1)),
+        ("bytes=10-19", (10, 20)),
+        ("bytes=10200-", (10200, 10240)),
+        ("bytes=-5", (10235, 10240)),
+        ("bytes=0-999999", (0, 10240)),
+        ("bytes=-999999", (0, 10240)),
+    ],
+)
+def test_a_range_is_exactly_that_range(site: Site, artifact: str, asked: str, expected: tuple[int, int]) -> None:
+    answer = site.client("read", tenant="bytes").get(f"/api/v1/artifacts/{artifact}/content", headers={"Range": asked})
+    first, end = expected
+    assert answer.status == 206
+    assert answer.body == BODY[first:end]
+    assert answer.headers["content-range"] == f"bytes {first}-{end - 1}/10240"
+
+
+@pytest.mark.parametrize("asked", ["bytes=10240-", "bytes=99999-100000", "bytes=-0"])
+def test_a_range_that_is_not_there_is_416(site: Site, artifact: str, asked: str) -> None:
+    answer = site.client("read", tenant="bytes").get(f"/api/v1/artifacts/{artifact}/content", headers={"Range": asked})
+    assert answer.status == 416
+    assert answer.headers["content-range"] == "bytes */10240"
+
+
+@pytest.mark.parametrize("asked", ["bytes=5-2", "chunks=0-1", "bytes=0-1,4-5", "bytes=a-b", "bytes=-", ""])
+def test_what_is_no_single_range_gets_the_whole(site: Site, artifact: str, asked: str) -> None:
+    answer = site.client("read", tenant="bytes").get(f"/api/v1/artifacts/{artifact}/content", headers={"Range": asked})
+    assert (answer.status, answer.body) == (200, BODY)
+
+
+def test_no_range_of_nothing() -> None:
+    assert wanted_range(None, 0) is None
+    with pytest.raises(Problem):
+        wanted_range("bytes=0-", 0)
+
+
+def test_validators_save_the_transfer(site: Site, artifact: str) -> None:
+    client, path = site.client("read", tenant="bytes"), f"/api/v1/artifacts/{artifact}/content"
+    assert client.get(path, headers={"If-None-Match": f'"{SHA}"'}).status == 304
+    assert client.get(path, headers={"If-None-Match": '"other"'}).status == 200
+    assert client.get(path, headers={"Range": "bytes=0-4", "If-Range": f'"{SHA}"'}).status == 206
+    assert client.get(path, headers={"Range": "bytes=0-4", "If-Range": '"other"'}).status == 200
+    head = client.ask("HEAD", path)
+    assert (head.status, head.headers["content-length"], head.body) == (200, "10240", b"")
+
+
+def test_pointers_and_paths_never_appear(site: Site, artifact: str) -> None:
+    client = site.client("admin", tenant="bytes")
+    folder = str(site.ledger.backend.path.parent)  # type: ignore[attr-defined]
+    job = client.get("/api/v1/jobs").json()["jobs"][0]["job_id"]
+    for path in (
+        f"/api/v1/artifacts/{artifact}",
+        "/api/v1/artifacts",
+        f"/api/v1/artifacts/{artifact}/provenance",
+        f"/api/v1/jobs/{job}/timeline",
+        f"/artifacts/{artifact}",
+        f"/artifacts/{artifact}.json",
+        f"/jobs/{job}.json",
+        f"/jobs/{job}",
+        "/system.json",
+    ):
+        answer = client.get(path)
+        assert answer.status == 200, path
+        assert "pointer" not in answer.text, path
+        assert folder not in answer.text, path
+
+
+def test_an_artifact_is_found_by_hash_and_tells_its_provenance(site: Site, artifact: str) -> None:
+    client = site.client("read", tenant="bytes")
+    assert [a["artifact_id"] for a in client.get(f"/api/v1/artifacts?sha256={SHA.upper()}").json()["artifacts"]] == [
+        artifact
+    ]
+    assert client.get("/api/v1/artifacts?sha256=" + "0" * 64).json()["artifacts"] == []
+    story = client.get(f"/api/v1/artifacts/{artifact}/provenance").json()
+    assert [(p["role"], p["url"]) for p in story["provenance"]] == [("result", "https://a.example/blob")]
+
+
+def test_an_upload_is_a_job_and_the_same_bytes_again_are_the_same_job(site: Site) -> None:
+    client = site.client("write", tenant="uploads")
+    path = f"/api/v1/artifacts?name=notes.txt&sha256={hashlib.sha256(b'notes').hexdigest()}"
+    first = client.post(path, body=b"notes", headers={"Content-Type": "text/plain"})
+    again = client.post(path, body=b"notes", headers={"Content-Type": "text/plain"})
+    assert (first.status, again.status) == (201, 200)
+    job = first.json()["job"]
+    assert (job["job_type"], job["status"], job["job_id"]) == ("upload", "completed", again.json()["job"]["job_id"])
+    [artifact] = client.get(f"/api/v1/jobs/{job['job_id']}/timeline").json()["artifacts"]
+    assert (artifact["name"], artifact["content_type"], artifact["size_bytes"]) == ("notes.txt", "text/plain", 5)
+    assert client.get(f"/api/v1/artifacts/{artifact['artifact_id']}/content").body == b"notes"
+
+
+def test_an_upload_of_other_bytes_than_promised_leaves_nothing(site: Site) -> None:
+    client = site.client("write", tenant="promised")
+    answer = client.post("/api/v1/artifacts?sha256=" + "0" * 64, body=b"else")
+    assert (answer.status, answer.json()["reason"]) == (422, "digest_mismatch")
+    assert client.get("/api/v1/jobs").json()["jobs"] == []
+    assert not any(part.job_id for part in site.store.parts())
+
+
+def test_an_upload_of_nothing_and_of_megabytes(site: Site) -> None:
+    client = site.client("write", tenant="sizes")
+    for body in (b"", b"0123456789abcdef" * 300_000):
+        job = client.post("/api/v1/artifacts", body=body, headers={"Content-Type": "application/octet-stream"}).json()[
+            "job"
+        ]
+        [artifact] = client.get(f"/api/v1/jobs/{job['job_id']}/timeline").json()["artifacts"]
+        assert artifact["sha256"] == hashlib.sha256(body).hexdigest()
+        assert client.get(f"/api/v1/artifacts/{artifact['artifact_id']}/content").body == body
+
+
+def test_lost_bytes_are_gone_not_an_error_of_ours(site: Site) -> None:
+    scope = Scope("lost", "default")
+    _, artifact = site.complete("https://lost.example/", b"soon gone", scope=scope)
+    folder = site.ledger.backend.path.parent / "store" / "lost"  # type: ignore[attr-defined]
+    [blob] = [path for path in Path(folder).rglob("*") if path.is_file()]
+    blob.unlink()
+    answer = site.client("read", tenant="lost").get(f"/api/v1/artifacts/{artifact}/content")
+    assert (answer.status, answer.json()["reason"]) == (410, "missing")

@@ -1,0 +1,77 @@
+"""History as a stream: in order, once, and on from where it stopped."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from longshore.domain.access import secret_hash
+from longshore.domain.model import Scope
+from longshore.ledger import tokens
+from tests.support.site import Site
+
+
+@contextmanager
+def stream(site: Site, secret: str, query: str = "", **headers: str) -> Iterator[Iterator[dict[str, Any]]]:
+    connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=60)
+    connection.request("GET", "/api/v1/events" + query, headers={"Authorization": f"Bearer {secret}", **headers})
+    answer = connection.getresponse()
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    try:
+        yield messages(answer)
+    finally:
+        connection.close()
+
+
+def messages(answer: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
+    fields: dict[str, str] = {}
+    while line := answer.readline():
+        text = line.decode().rstrip("\n")
+        if text:
+            name, _, value = text.partition(": ")
+            fields[name] = value
+        elif "data" in fields and "event" not in fields:
+            yield {"id": fields.get("id"), **json.loads(fields["data"])}
+            fields = {}
+        else:
+            fields = {}
+
+
+def test_events_come_as_they_happen_and_go_on_after_the_last_one_seen(site: Site) -> None:
+    scope = Scope("heard", "default")
+    secret = site.token("read", tenant="heard")
+    with stream(site, secret, "?after=0") as heard:
+        site.fail("https://e.example/1", scope=scope)
+        first = next(message for message in heard if message["kind"] == "failed")
+    job = site.fail("https://e.example/2", scope=scope)
+    with stream(site, secret, **{"Last-Event-ID": first["id"]}) as heard:
+        again = next(message for message in heard if message["kind"] == "failed")
+    assert again["job_id"] == job
+    assert int(again["seq"]) > int(first["seq"])
+
+
+def test_a_slim_stream_has_only_kind_and_job(site: Site) -> None:
+    scope = Scope("slim", "default")
+    site.fail("https://e.example/1", scope=scope)
+    with stream(site, site.token("read", tenant="slim"), "?after=0&slim=1") as heard:
+        assert set(next(heard)) == {"id", "kind", "job_id"}
+
+
+def test_a_stream_hears_nothing_of_another_tenant(site: Site) -> None:
+    with stream(site, site.token("read", tenant="deaf"), "?after=0") as heard:
+        site.fail("https://e.example/other", scope=Scope("noisy", "default"))
+        mine = site.fail("https://e.example/mine", scope=Scope("deaf", "default"))
+        assert next(heard)["job_id"] == mine
+
+
+def test_a_stream_ends_with_its_token(site: Site) -> None:
+    secret = site.token("read", tenant="ended")
+    token = site.ledger.read(tokens.token_by_hash, secret_hash(secret))
+    assert token is not None
+    with stream(site, secret) as heard:
+        site.ledger.write(tokens.revoke_token, token.token_id)
+        assert list(heard) == []
