@@ -11,6 +11,7 @@ from longshore.depot.getting import Getting
 from longshore.depot.intake import Intake
 from longshore.depot.keeping import Keeping
 from longshore.depot.looking import Looking
+from longshore.depot.reconciling import Reconciler
 from longshore.domain.model import Scope
 from longshore.domain.notes import Listener
 from longshore.engine.crew import Yard
@@ -90,12 +91,15 @@ def open_yard(settings: Settings, *, create: bool) -> Yard:
         ledger.close()
         raise
     liveness = Liveness(directory / "alive", new_owner())
+    engine = wiring.engine_settings(settings)
+    reconciler = Reconciler(ledger, store, engine.reconcile, directory)
     return Yard(
         ledger=ledger,
         store=store,
-        engine=wiring.engine_settings(settings),
+        engine=engine,
         transfer=wiring.transfer_settings(settings),
         policy=wiring.network_policy(settings),
         hosts=wiring.host_defaults(settings),
         liveness=liveness,
+        reconcile=reconciler.keep_house,
     )

@@ -54,6 +54,15 @@ class Reconciler:
             failpoints.hit("reconcile.end")
         return report
 
+    def keep_house(self, full: bool) -> Report:
+        """Do what a worker does beside its work: everything, or only what costs little however large the store is."""
+        if full:
+            return self.reconcile()
+        report = Report()
+        with self._leader():
+            self._parts(report, dry_run=False)
+        return report
+
     @contextmanager
     def _leader(self) -> Iterator[None]:
         descriptor = os.open(self._depot / "reconcile.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)

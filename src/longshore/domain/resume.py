@@ -194,7 +194,8 @@ def _unsatisfiable(part: Stored, asked: FromOffset, head: Head, *, digest_known:
     total = head.content_range.total if head.content_range else None
     if total is None:
         return Restart("unsatisfiable", again=True)
-    if total != part.durable_bytes or asked.start != part.durable_bytes:
+    declared = part.total is None or total == part.total  # a server that told another length before is not believed
+    if total != part.durable_bytes or asked.start != part.durable_bytes or not declared:
         return Restart("total_mismatch", again=True)
     agrees = asked.if_range is not None and _validator_fault(part.validators, asked.if_range, head.validators) is None
     if agrees or digest_known:

@@ -47,6 +47,7 @@ class Yard:
     policy: NetworkPolicy
     hosts: HostDefaults
     liveness: Liveness
+    reconcile: Callable[[bool], object]
     equip: Callable[[Handlers, Yard, ThreadPoolExecutor], None] | None = None  # adds further types of jobs
 
 
@@ -78,6 +79,7 @@ async def crew(yard: Yard, listener: Listener | None) -> AsyncIterator[Tools]:
                 clean=publisher.clean,
                 has_room=lambda: store.room().available_bytes > 0,
                 bury=lambda: bury(yard),
+                reconcile=yard.reconcile,
                 turn_away=berths.turn_away,
             )
             await publisher.idle()

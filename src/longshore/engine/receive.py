@@ -89,6 +89,12 @@ class Receiver:
 
     async def receive(self, lease: Lease, known: KnownContent | None) -> Received | None:
         """Fetch from the first candidate that gives good bytes; None when the server says that nothing changed."""
+        try:
+            return await self._from_candidates(lease, known)
+        finally:
+            self.active.pop((lease.job_id, lease.epoch), None)
+
+    async def _from_candidates(self, lease: Lease, known: KnownContent | None) -> Received | None:
         request = lease.job.request
         if not request.mirrors:
             return await self._from(lease, request.url or "", known)
@@ -175,8 +181,8 @@ class Receiver:
         try:
             return await self._transfer.fetch(ask, sink)
         except Reasoned as error:
-            if error.reason == "content_encoding":  # an encoded range is of no use; the whole object may come plain
-                raise AskAgain("bad_range", str(error)) from None
+            if error.reason == "content_encoding" or kind_of(error.reason) is Kind.FRESH:
+                raise AskAgain("bad_range", str(error)) from None  # this range is of no use; the whole object may be
             raise
 
     async def _unsatisfied(self, sink: BodySink, decision: resume.Decision) -> tuple[bytes | Part, str, int]:
@@ -236,7 +242,10 @@ class Receiver:
 
     def _left_memory(self, lease: Lease, sink: BodySink) -> None:
         """Note in the ledger that a large body has begun: from here on a claim counts, and people can watch it."""
+        noted = (lease.job_id, lease.epoch) in self.active  # an earlier answer or candidate of this attempt
         self.active[lease.job_id, lease.epoch] = (lease, sink)
+        if noted:
+            return
         facts = {"bytes_total": sink.total, "resumed_from_bytes": sink.resumed_from}
         moves = [Move(lease, "RESUME_OK")] if sink.resumed_from else []
         advanced = self._ledger.soon(advance, [*moves, Move(lease, "STREAMING", facts)])

@@ -16,6 +16,7 @@ from longshore import failpoints
 from longshore.domain.endings import Mishap, Past, ending
 from longshore.domain.model import SECOND, Lease, Micros, Scope
 from longshore.domain.outcomes import Canceled, Completed, Deferred, Outcome, Released, Reused
+from longshore.engine.duties import Duties
 from longshore.engine.errands import Errand, Held, Tally, Tools
 from longshore.engine.heartbeat import Heartbeat
 from longshore.engine.mishaps import mishap_of
@@ -46,6 +47,11 @@ class Worker:
 
     # ── from outside ──
 
+    @property
+    def holding(self) -> int:
+        """How many leases are ours now."""
+        return len(self._held)
+
     def notify(self) -> None:
         """Say that there may be something to claim."""
         self._wake.set()
@@ -74,7 +80,7 @@ class Worker:
     async def run(self, errand: Errand) -> Tally:
         """Claim and work until nothing is left, the wait is over or we are told to stop."""
         heart = Heartbeat(self._ledger, self._settings.lease, self._leases, self._on_lost, self._on_cancel)
-        async with heart:
+        async with heart, Duties(self, self._tools):
             try:
                 await self._loop(errand)
             finally:

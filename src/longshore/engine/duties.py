@@ -1,0 +1,88 @@
+"""What a worker does beside its work: notices requests to stop, dead neighbours, news from others, and keeps house."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from longshore.engine.questions import stops_wanted
+from longshore.errors import LedgerError, Locked, LongshoreError
+
+if TYPE_CHECKING:
+    from longshore.engine.errands import Tools
+    from longshore.engine.worker import Worker
+
+log = logging.getLogger(__name__)
+LOOK_S: Final = 1.0
+NEIGHBOURS_S: Final = 5.0
+BURST: Final = 50  # failures since the last look from which rows and files are compared before their time
+
+
+class Duties:
+    """Runs beside one worker, for as long as the block lasts."""
+
+    def __init__(self, worker: Worker, tools: Tools) -> None:
+        self._worker, self._tools = worker, tools
+        self._tasks: list[asyncio.Task[None]] = []
+        self._unwatch: Callable[[], None] | None = None
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(work()) for work in (self._stops, self._neighbours, self._house)]
+        if watch := getattr(self._tools.ledger.backend, "watch", None):
+            self._unwatch = watch(lambda: _call(loop, self._worker.notify))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._unwatch:
+            self._unwatch()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _stops(self) -> None:
+        """Notice within a second that somebody wants a running job to stop."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if self._worker.holding:
+                with suppress(LedgerError):
+                    self._worker.cancel(await self._tools.ledger.read_soon(stops_wanted, self._tools.owner))
+
+    async def _neighbours(self) -> None:
+        """Give back what processes of this machine held that died while we work."""
+        while True:
+            await asyncio.sleep(NEIGHBOURS_S)
+            with suppress(LedgerError):
+                if await self._tools.bury():
+                    self._worker.notify()
+
+    async def _house(self) -> None:
+        """Keep house: a quick look at the start, a full one by the clock or after a burst of failures."""
+        await self._reconcile(full=False)
+        looked, failed = time.monotonic(), 0
+        while True:
+            await asyncio.sleep(min(LOOK_S, self._tools.settings.reconcile.interval_s))
+            burst = self._worker.tally.failed - failed >= BURST
+            if burst or time.monotonic() - looked >= self._tools.settings.reconcile.interval_s:
+                await self._reconcile(full=True)
+                looked, failed = time.monotonic(), self._worker.tally.failed
+
+    async def _reconcile(self, *, full: bool) -> None:
+        try:
+            await asyncio.to_thread(self._tools.reconcile, full)
+        except Locked:
+            pass  # another process is at it
+        except (LongshoreError, OSError) as error:
+            log.warning("reconciling did not work: %s", error)
+
+
+def _call(loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
+    with suppress(RuntimeError):  # the loop is closed: nobody is left to wake
+        loop.call_soon_threadsafe(wake)
