@@ -73,8 +73,14 @@ class Reactor:
 
     def resume(self, exchange: Exchange) -> None:
         """Let a paused exchange go on."""
-        if exchange.easy in self._active:
-            exchange.easy.pause(pycurl.PAUSE_CONT)
+        if exchange.easy not in self._active:
+            return
+        try:
+            exchange.easy.pause(pycurl.PAUSE_CONT)  # hands over what was kept back, which the sink may refuse
+        except pycurl.error as error:
+            self.drop(exchange)
+            exchange.finished(*error.args)
+        else:
             self._kick()
 
     def close(self) -> None:
