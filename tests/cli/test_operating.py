@@ -177,3 +177,23 @@ def test_migrate_says_when_there_is_nothing_to_do(depot: Path, tmp_path: Path) -
     fill(depot, tmp_path / "in")
     (summary,) = invoke("migrate", "--depot", depot, "--json").ok().of("summary")
     assert summary["applied"] == []
+
+
+def test_gc_takes_only_what_nothing_refers_to(depot: Path, tmp_path: Path) -> None:
+    """First out of reach, after the grace gone; `--dry-run` says so and touches nothing."""
+    fill(depot, tmp_path / "in")
+    digest = hashlib.sha256(b"orphan").hexdigest()
+    orphan = depot / "store" / "default" / "default" / digest[:2] / digest
+    orphan.parent.mkdir(exist_ok=True)
+    orphan.write_bytes(b"orphan")
+    orphan.chmod(0o440)
+    (would,) = invoke("gc", "--dry-run", "--depot", depot, "--json").ok().of("collected")
+    assert (would["sha256"], would["action"]) == (digest, "would_quarantine")
+    assert orphan.exists()
+    (done,) = invoke("gc", "--depot", depot, "--json").ok().of("collected")
+    assert done["action"] == "quarantined"
+    assert not orphan.exists()
+    assert invoke("gc", "--depot", depot, "--json").ok().of("collected") == []
+    (gone,) = invoke("gc", "--grace", 0, "--depot", depot, "--json").ok().of("collected")
+    assert (gone["action"], gone["size_bytes"]) == ("removed", 6)
+    sound(depot)

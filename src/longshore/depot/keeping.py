@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from longshore.depot.base import Base
+from longshore.depot.collecting import Collection, collect
 from longshore.depot.reconciling import Reconciler
 from longshore.depot.records import Report
 from longshore.depot.verifying import Verifier
@@ -34,6 +35,10 @@ class Keeping(Base):
         """Compare rows, files, parts and intents, both ways, and heal what can be healed."""
         reconciler = Reconciler(self.ledger, self.store, self.yard.engine.reconcile, Path(self.settings.depot))
         return await self._thread(reconciler.reconcile, dry_run)
+
+    async def gc(self, *, grace_s: float, dry_run: bool = False) -> Collection:
+        """Quarantine blobs that nothing refers to; remove what has been in quarantine for longer than the grace."""
+        return await self._thread(lambda: collect(self.ledger, self.store, grace_s=grace_s, dry_run=dry_run))
 
     async def place(self, artifact: Artifact, target: Path, *, mode: Mode = "reflink", overwrite: bool = False) -> Path:
         """Give an artifact's bytes a name outside the store, by reflink or copy; a hard link only on request."""

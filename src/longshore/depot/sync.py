@@ -69,6 +69,7 @@ class Depot:
     verify = driven(AsyncDepot.verify)
     reconcile = driven(AsyncDepot.reconcile)
     place = driven(AsyncDepot.place)
+    gc = driven(AsyncDepot.gc)
     put = driven(AsyncDepot.put)
     adopt = driven(AsyncDepot.adopt)
 
