@@ -12,7 +12,7 @@ import pytest
 
 from longshore.domain.model import Scope, Validators
 from longshore.errors import NotFound, StoreError
-from longshore.store import LocalStore, Problem, Staged, StoreSettings, open_store
+from longshore.store import LocalStore, Part, Problem, Staged, StoreSettings, open_store
 from longshore.store.shelf import LAYOUT_FILE
 from tests.store.publishing import SCOPE, files_below, publish, staged
 
@@ -102,10 +102,12 @@ def test_a_pumped_body_is_published_from_its_part(store: LocalStore) -> None:
         return Staged(SCOPE, "big", 1, sha256, size, "application/octet-stream", part)
 
     item = asyncio.run(pump())
+    assert isinstance(item.body, Part)
     assert (item.sha256, item.size_bytes) == (hashlib.sha256(body).hexdigest(), len(body))
     [blob] = publish(store, item)
     with store.open(SCOPE, blob.pointer) as file:
         assert file.read() == body
+    assert 0 < item.fsync_s <= item.body.fsync_s
     assert list(store.parts()) == []
     assert files_below(store.root) == sorted([LAYOUT_FILE, blob.pointer])
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -163,3 +166,28 @@ def test_abandoned(store: LocalStore) -> None:
     assert store.staging._buffers.in_use == 0
     with pytest.raises(PublishFailed):
         carrier.feed(b"x")
+
+
+@pytest.mark.torture  # a gigabyte; the figure depends on the machine's memory, not on its speed
+def test_memory_stays_flat(tmp_path: Path) -> None:
+    code = f"""
+import resource
+from pathlib import Path
+from longshore.domain.model import Scope
+from longshore.store import LocalStore, Staged
+store = LocalStore(Path({str(tmp_path)!r}))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+part = store.part(Scope(), "big", 1)
+pump = store.pump(part)
+for _ in range(1 << 14):
+    if not pump.feed(bytes(1 << 16)):
+        pump._wait()
+sha256, size = pump.finish_now()
+item = Staged(Scope(), "big", 1, sha256, size, "x/y", part)
+assert store.stage([item]) == [None]
+print(store.link([item])[0].size_bytes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    size, grown_kib = map(int, said.split())
+    assert size == 1 << 30
+    assert grown_kib < 32 << 10

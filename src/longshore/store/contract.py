@@ -28,6 +28,7 @@ class Staged:
     body: bytes | Part
     ext: str | None = None  # None: derived from the bytes, so that one hash has one name
     staged_as: str | None = field(default=None, repr=False, compare=False)
+    fsync_s: float = field(default=0.0, compare=False)  # what its barriers took, shared by the whole batch
 
 
 class Store(Protocol):

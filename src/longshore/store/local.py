@@ -29,7 +29,7 @@ from longshore.store.records import Held, Quarantined
 from longshore.store.settings import StoreSettings
 from longshore.store.shelf import Shard, Shelf
 from longshore.store.staging import Staging
-from longshore.store.waiting import Recovering, check_part, extension_of, write_small
+from longshore.store.waiting import Recovering, check_part, extension_of, note_barrier, write_small
 
 STAGING: Final = ".staging"
 failpoints.declare("stage.write", "stage.barrier", "link.link", "link.dirsync", "clean.unlink", "blob.unlink")
@@ -81,6 +81,7 @@ class LocalStore(Recovering):
             except OSError as error:
                 self.clean(items)
                 return [PublishFailed(f"the batch could not be made durable: {error.strerror}") for _ in items]
+            note_barrier(items, barrier.elapsed_s)
         return results
 
     def _stage_scope(
@@ -133,6 +134,7 @@ class LocalStore(Recovering):
             except OSError as error:
                 self.clean(items)
                 return [PublishFailed(f"the names could not be made durable: {error.strerror}") for _ in items]
+            note_barrier(items, barrier.elapsed_s)
             self._shelf.settled |= fresh
         return results
 

@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from stat import S_ISREG
+from time import monotonic
 from typing import Any, Final
 
 from longshore import failpoints
@@ -210,6 +211,7 @@ class Part:
     def checkpoint(self, upto: int | None = None) -> int:
         """Make everything up to an offset count after a restart; after an error the part is gone."""
         durable = self.size_bytes if upto is None else upto
+        started = monotonic()
         try:
             failpoints.hit("part.fsync")
             os.fsync(self.fd)
@@ -217,6 +219,7 @@ class Part:
         except OSError as error:
             self.discard()
             raise disk.typed(error, "making a part durable") from error
+        self.fsync_s += monotonic() - started
         return durable
 
     def _write_facts(self, facts: PartFacts) -> None:

@@ -27,7 +27,7 @@ from longshore.store.records import Held, Quarantined
 from longshore.store.scopes import ScopeNotes
 from longshore.store.settings import StoreSettings
 from longshore.store.staging import Staging
-from longshore.store.waiting import Recovering, check_part, extension_of
+from longshore.store.waiting import Recovering, check_part, extension_of, note_barrier
 
 THREADS: Final = 16
 READ_AHEAD: Final = 4 << 20
@@ -146,6 +146,7 @@ class RemoteStore(Recovering):
             except OSError as error:
                 self.clean(items)
                 return [PublishFailed(f"the batch could not be made durable: {error.strerror}") for _ in items]
+            note_barrier(items, barrier.elapsed_s)
         return results
 
     def link(self, items: Sequence[Staged]) -> list[Blob | StoreError]:

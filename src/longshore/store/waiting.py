@@ -173,6 +173,14 @@ def check_part(item: Staged, part: Part) -> None:
         raise PublishFailed("the part is not what was announced")
 
 
+def note_barrier(items: Sequence[Staged], elapsed_s: float) -> None:
+    """Note with every item what the barrier of its batch took."""
+    for item in items:
+        item.fsync_s += elapsed_s
+        if isinstance(item.body, Part):
+            item.body.fsync_s += elapsed_s
+
+
 def extension_of(item: Staged) -> str:
     """Give the extension of an item's name."""
     if item.ext is not None:
