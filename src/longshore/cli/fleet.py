@@ -140,7 +140,8 @@ def drain_when_orphaned() -> None:
     """In a worker of a fleet: when whoever started us is gone, end in good order."""
 
     def watch() -> None:
-        sys.stdin.buffer.read()
+        while os.read(0, 65_536):  # not sys.stdin: its lock would be held at the interpreter's end
+            pass
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()

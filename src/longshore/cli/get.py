@@ -141,7 +141,7 @@ def _place(call: Call, depot: Depot, got: list[Got], how: dict[str, Any]) -> boo
     """Give results their names; what cannot be placed is told, and the rest goes on."""
     if not how["output"] and not how["directory"]:
         return True
-    from longshore.cli.names import Names
+    from longshore.cli.names import Names, is_same
 
     names = Names(Path(how["directory"])) if how["directory"] else None
     done = True
@@ -150,12 +150,13 @@ def _place(call: Call, depot: Depot, got: list[Got], how: dict[str, Any]) -> boo
             continue
         target = Path(how["output"]) if names is None else names.of(one)
         try:
-            depot.place(
-                one.artifact,
-                Path(os.path.abspath(target)),
-                mode="hardlink" if how["hardlink"] else "reflink",
-                overwrite=how["overwrite"] or how["force"],
-            )
+            if not is_same(target, one.artifact):
+                depot.place(
+                    one.artifact,
+                    Path(os.path.abspath(target)),
+                    mode="hardlink" if how["hardlink"] else "reflink",
+                    overwrite=how["overwrite"] or how["force"],
+                )
         except (LongshoreError, OSError) as error:
             say(f"not placed  {target}: {error}")
             done = False

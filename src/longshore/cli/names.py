@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -10,6 +11,7 @@ from longshore.exports.names import safe_name
 
 if TYPE_CHECKING:
     from longshore.depot import Got
+    from longshore.domain.model import Artifact
 
 
 class Names:
@@ -28,6 +30,17 @@ class Names:
             stem, dot, ext = name.rpartition(".")
             name = f"{stem}-{sha256[:12]}.{ext}" if dot and stem else f"{name}-{sha256[:12]}"
         return self.directory / name
+
+
+def is_same(target: Path, artifact: Artifact) -> bool:
+    """Tell whether a file is there already and has these bytes: the same command again has nothing to do."""
+    try:
+        if target.is_symlink() or not target.is_file() or target.stat().st_size != artifact.size_bytes:
+            return False
+        with target.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == artifact.sha256
+    except OSError:
+        return False
 
 
 def file_name(display: str | None, url: str | None, sha256: str) -> str:

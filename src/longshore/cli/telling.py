@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from longshore.cli.output import moment, say, size
 from longshore.domain.notes import Note
 from longshore.domain.reasons import reason_named
+from longshore.domain.redaction import safe_url
 
 if TYPE_CHECKING:
     from longshore.cli.options import Call
@@ -17,9 +19,16 @@ if TYPE_CHECKING:
 
 def teller(call: Call) -> Callable[[Note], None]:
     """Give the listener that writes notes: all of them for a machine, results and failures for a person."""
-    if call.json:
-        return lambda note: _record(call, note)
-    return lambda note: _text(call, note)
+    write = _record if call.json else _text
+    return lambda note: write(call, _fit_to_print(note))
+
+
+def _fit_to_print(note: Note) -> Note:
+    """Take credentials out of the URL; say of what was held why nothing was fetched."""
+    facts = note.facts
+    if note.kind == "held" and "why" not in facts:
+        facts = {**facts, "why": "already held"}
+    return replace(note, url=safe_url(note.url) if note.url else note.url, facts=facts)
 
 
 def _record(call: Call, note: Note) -> None:
@@ -62,8 +71,6 @@ def remedy(reason: str) -> str:
 
 def job_facts(job: Job) -> dict[str, Any]:
     """Give the fields of a job's line."""
-    from longshore.domain.redaction import safe_url
-
     request = job.request
     return {
         "job_id": job.job_id,

@@ -1,0 +1,125 @@
+"""`-o` and `-d`: names outside the store, never outside the target, never over something without being told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from longshore.cli.names import file_name
+from tests.cli.conftest import Box
+from tests.support.origin import Origin, Thing
+
+BODY = b"placed bytes\n"
+
+
+def named(name: str, body: bytes = BODY) -> Thing:
+    return Thing(body, extra={"Content-Disposition": f'attachment; filename="{name}"'})
+
+
+def test_output_gives_the_bytes_a_name_of_their_own(box: Box, origin: Origin) -> None:
+    target = box.home / "sub" / "x.bin"
+
+    ran = box("get", origin.add("/a", Thing(BODY)), "-o", target, "--json").ok()
+
+    assert target.read_bytes() == BODY
+    assert ran.of("placed")[0]["path"] == str(target)
+    assert target.stat().st_nlink == 1
+    target.write_bytes(b"an editor was here")
+    assert box("verify").code == 0
+
+
+def test_a_hard_link_only_on_request(box: Box, origin: Origin) -> None:
+    target = box.home / "x.bin"
+
+    box("get", origin.add("/a", Thing(BODY)), "-o", target, "--hardlink").ok()
+
+    assert target.stat().st_nlink > 1
+
+
+def test_nothing_is_overwritten_without_being_told(box: Box, origin: Origin) -> None:
+    url = origin.add("/a", Thing(BODY))
+    target = box.write("x.bin", "mine")
+
+    refused = box("get", url, "-o", target)
+
+    assert refused.code == 1
+    assert "x.bin" in refused.stderr
+    assert "exists" in refused.stderr
+    assert target.read_bytes() == b"mine"
+    box("get", url, "-o", target, "--overwrite").ok()
+    assert target.read_bytes() == BODY
+
+
+def test_a_symlink_is_not_followed(box: Box, origin: Origin) -> None:
+    victim = box.write("victim", "mine")
+    target = box.home / "link"
+    target.symlink_to(victim)
+
+    assert box("get", origin.add("/a", Thing(BODY)), "-o", target).code == 1
+    assert victim.read_bytes() == b"mine"
+
+
+def test_a_directory_is_made_and_the_same_command_again_is_fine(box: Box, origin: Origin) -> None:
+    urls = [origin.add("/one.bin", Thing(b"1")), origin.add("/dir/two.bin", Thing(b"2")) + "?x=1"]
+    directory = box.home / "new" / "dir"
+
+    for _ in range(2):
+        box("get", *urls, "-d", directory).ok()
+
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} == {"one.bin": b"1", "two.bin": b"2"}
+
+
+def test_two_contents_of_one_name_get_two_names(box: Box, origin: Origin) -> None:
+    urls = [origin.add("/a/same.txt", Thing(b"one")), origin.add("/b/same.txt", Thing(b"two"))]
+
+    box("get", *urls, "-d", box.home / "out").ok()
+
+    names = sorted(path.name for path in (box.home / "out").iterdir())
+    assert len(names) == 2
+    assert all(name.startswith("same") and name.endswith(".txt") for name in names)
+
+
+@pytest.mark.parametrize(
+    "name", ["../../escape.txt", "/etc/escape.txt", "..\\..\\escape.txt", "..", ".", "", "a/../../b", "x\x1b[31m.txt"]
+)
+def test_a_hostile_name_stays_inside(box: Box, origin: Origin, name: str) -> None:
+    header = name.replace("\x1b", "")
+    url = origin.add("/thing.bin", named(header))
+    directory = box.home / "inside" / "out"
+
+    box("get", url, "-d", directory).ok()
+
+    (placed,) = directory.iterdir()
+    assert placed.read_bytes() == BODY
+    outside = [Path(at, file) for at, _, files in os.walk(box.home / "inside") for file in files]
+    assert outside == [placed]
+
+
+@pytest.mark.parametrize(
+    ("display", "url", "expected"),
+    [
+        ("paper.pdf", "https://a.example/x", "paper.pdf"),
+        (None, "https://a.example/dir/x%20y.pdf?z=1", "x y.pdf"),
+        (None, "https://a.example/", "f" * 64),
+        ("../../x", None, "x"),
+        ("..", None, "f" * 64),
+        ("dir/", None, "dir"),
+        ("CON", None, "_CON"),
+        (".hidden", None, "hidden"),
+        ("a\u202etxt.exe", None, "a_txt.exe"),
+        ("x" * 500 + ".pdf", None, None),
+    ],
+)
+def test_names_are_one_safe_component(display: str | None, url: str | None, expected: str | None) -> None:
+    name = file_name(display, url, "f" * 64)
+
+    assert expected is None or name == expected
+    assert "/" not in name
+    assert len(name.encode()) <= 255
+
+
+def test_output_takes_one_url(box: Box) -> None:
+    assert box("get", "http://127.0.0.1/a", "http://127.0.0.1/b", "-o", "x").code == 2
+    assert not box.depot.exists()

@@ -1,0 +1,118 @@
+"""What can go wrong with a depot: a clear message, the right exit code, nothing lost, never a traceback."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.cli.conftest import Box
+from tests.support.origin import Origin, Thing
+
+READING = ["status", "run", "verify", "reconcile"]
+
+
+@pytest.fixture
+def filled(box: Box, origin: Origin) -> Box:
+    box("get", origin.add("/x", Thing(b"held bytes"))).ok()
+    return box
+
+
+@pytest.mark.parametrize("name", READING)
+def test_no_depot_is_exit_10_and_none_is_made(box: Box, name: str) -> None:
+    ran = box(name)
+
+    assert ran.code == 10
+    assert str(box.depot) in ran.stderr
+    assert "longshore get URL" in ran.stderr
+    assert not box.depot.exists()
+
+
+@pytest.mark.parametrize("name", [*READING, "get"])
+def test_a_newer_schema_is_exit_12(filled: Box, name: str) -> None:
+    connection = apsw.Connection(str(filled.depot / "ledger.db"))
+    connection.execute(
+        "UPDATE _meta SET schema_version = 999" if _column(connection) else "UPDATE _meta SET value = '999'"
+    )
+    connection.close()
+
+    ran = filled(name, *(["http://127.0.0.1/x"] if name == "get" else []))
+
+    assert ran.code == 12
+    assert "999" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def _column(connection: apsw.Connection) -> bool:
+    return any(row[1] == "schema_version" for row in connection.execute("PRAGMA table_info(_meta)"))
+
+
+@pytest.mark.parametrize("name", [*READING, "get"])
+def test_a_corrupted_ledger_is_exit_5_and_left_alone(filled: Box, name: str) -> None:
+    ledger = filled.depot / "ledger.db"
+    for extra in filled.depot.glob("ledger.db-*"):
+        extra.unlink()
+    ledger.write_bytes(b"this is not a database " * 1000)
+    before = ledger.read_bytes()
+
+    ran = filled(name, *(["http://127.0.0.1/x"] if name == "get" else []))
+
+    assert ran.code == 5
+    assert "ledger.db" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert ledger.read_bytes() == before
+
+
+def test_damaged_bytes_are_exit_5(filled: Box) -> None:
+    (blob,) = [path for path in (filled.depot / "store" / "default").rglob("*") if path.is_file()]
+    blob.chmod(0o644)
+    blob.write_bytes(b"other bytes")
+
+    ran = filled("verify", "--json")
+
+    assert ran.code == 5
+    assert len(ran.of("finding")) == 1
+    assert str(blob) not in ran.stdout
+
+
+def test_lost_bytes_are_found_and_fetched_again(filled: Box, origin: Origin) -> None:
+    shutil.rmtree(filled.depot / "store" / "default")
+
+    assert filled("verify").code == 5
+    filled("get", origin.url("/x")).ok()
+    assert filled("verify").code == 0
+    assert origin.count("/x") == 2
+
+
+def test_a_depot_where_none_can_be_is_told(box: Box, tmp_path: Path) -> None:
+    file = box.write("a-file", "x")
+
+    ran = box("get", "http://127.0.0.1/x", env={"LONGSHORE_DEPOT": str(file / "depot")})
+
+    assert ran.code == 1
+    assert "a-file" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_full_disk_pauses_and_nothing_is_lost(box: Box, origin: Origin) -> None:
+    url = origin.add("/x", Thing(b"x" * 3_000_000))
+    full = {"LONGSHORE_QUOTA__FREE_BYTES_MIN": str(1 << 60)}
+
+    ran = box("get", url, "--max-wait", "0.3", "--json", env=full)
+
+    assert ran.code == 4, ran.stdout + ran.stderr
+    assert box.counts() == {"pending": 1}
+    box("get", url).ok()
+
+
+@pytest.mark.parametrize("text", ["[transfer]\nnope = 1\n", "not toml", "[transfer]\nconcurrency = 'x'\n"])
+def test_a_wrong_configuration_is_exit_2(box: Box, text: str) -> None:
+    box.depot.mkdir()
+    (box.depot / "longshore.toml").write_text(text)
+
+    ran = box("status")
+
+    assert ran.code == 2
+    assert "longshore.toml" in ran.stderr
