@@ -1,8 +1,8 @@
 """`run --workers N`: several worker processes on one depot, watched as one.
 
-Each is a `longshore run` of its own whose notes come through a pipe. A signal is handed on once to each; they live in
-sessions of their own, so a terminal's Ctrl-C does not reach them twice. When this process dies, their stdin closes and
-they drain by themselves.
+Each is a `longshore run` of its own whose notes come through a pipe. They live in sessions of their own, so that a
+terminal's Ctrl-C does not reach them. The first signal closes their stdin, and they drain; they do the same when this
+process dies. The second one is handed on.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -97,10 +98,12 @@ def _signals_to(workers: list[subprocess.Popen[bytes]]) -> Iterator[list[str]]:
     seen: list[str] = []
 
     def hand_on(number: int, _frame: object) -> None:
-        seen.append(signal.Signals(number).name)
         for worker in workers:
-            if worker.poll() is None:
+            if seen and worker.poll() is None:
                 worker.send_signal(number)
+            elif worker.stdin is not None:
+                worker.stdin.close()
+        seen.append(signal.Signals(number).name)
 
     before = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -139,9 +142,13 @@ def note_of(line: dict[str, Any]) -> Note:
 def drain_when_orphaned() -> None:
     """In a worker of a fleet: when whoever started us is gone, end in good order."""
 
+    before = signal.getsignal(signal.SIGTERM)
+
     def watch() -> None:
         while os.read(0, 65_536):  # not sys.stdin: its lock would be held at the interpreter's end
             pass
+        while signal.getsignal(signal.SIGTERM) is before:  # the worker has not begun to listen
+            time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()

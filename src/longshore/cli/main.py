@@ -95,9 +95,18 @@ def main() -> None:
         if not arguments:
             print(overview(), file=sys.stderr)
             sys.exit(2)
+    _end_quietly_by_signal()
     from longshore.cli.program import run
 
     sys.exit(run(arguments))
+
+
+def _end_quietly_by_signal() -> None:
+    """Until a worker takes the signals over, they end us at once, without a traceback: every moment is safe to end at."""
+    import signal
+
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        signal.signal(number, lambda *_, code=code: os._exit(code))
 
 
 def _answer(text: str) -> NoReturn:

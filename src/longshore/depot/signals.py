@@ -29,6 +29,7 @@ def obeyed_by(worker: Worker, *, handle: bool) -> Iterator[None]:
             worker.drain(number.name)
         seen.append(number)
 
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     for number in SIGNALS:
         loop.add_signal_handler(number, obey, number)
     try:
@@ -36,3 +37,4 @@ def obeyed_by(worker: Worker, *, handle: bool) -> Iterator[None]:
     finally:
         for number in SIGNALS:
             loop.remove_signal_handler(number)
+            signal.signal(number, before[number])  # asyncio leaves its own defaults behind
