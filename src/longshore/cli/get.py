@@ -102,7 +102,8 @@ def _get(call: Call, requests: list[JobRequest], how: dict[str, Any]) -> int:
             score.total = len(requests)
             got = depot.get(
                 requests,
-                refresh=how["refresh"] or how["force"],
+                refresh=how["refresh"],
+                force=how["force"],
                 max_wait_s=how["max_wait"],
                 on_note=listen,
                 handle_signals=True,
@@ -127,7 +128,7 @@ def _counts(got: list[Got]) -> dict[str, Any]:
 def _code(depot: Depot, got: list[Got], *, placed: bool) -> int:
     from longshore.domain.states import TERMINAL
 
-    stopped = getattr(getattr(depot.aio, "tally", None), "stopped_by", None)
+    stopped = depot.aio.tally.stopped_by
     if stopped in {"SIGINT", "SIGTERM"}:
         return code_of_signal(stopped)
     if any(one.status in TERMINAL and not one.ok for one in got):

@@ -1,0 +1,39 @@
+"""`longshore failures`: what failed, by reason and host."""
+
+from __future__ import annotations
+
+import click
+
+from longshore.cli.options import Call, common
+from longshore.cli.output import say
+
+
+@click.command("failures")
+@common
+def command(call: Call) -> int:
+    """Show failed jobs by reason and host, with one example and what can be done."""
+    from longshore.cli.telling import remedy
+    from longshore.domain.redaction import safe_url
+
+    with call.depot() as depot:
+        groups = depot.ledger.failures(call.scope)
+    for group in groups:
+        facts = {
+            "reason": group.reason,
+            "host": group.host,
+            "count": group.count,
+            "sample_job_id": group.sample_job_id,
+            "sample_url": safe_url(group.sample_url) if group.sample_url else None,
+            "message": group.message,
+            "remedy": remedy(group.reason or ""),
+        }
+        if call.json:
+            call.output.record("failure", facts, flush=False)
+        else:
+            call.output.text(f"{facts['count']:>7}  {facts['reason']}  {facts['host'] or '-'}")
+            call.output.text(f"         {facts['message']}")
+            call.output.text(f"         e.g. {facts['sample_job_id']}  {facts['sample_url'] or ''}")
+            call.output.text(f"         → {facts['remedy']}")
+    if not groups and not call.json and call.verbosity >= 0:
+        say("nothing failed")
+    return 0

@@ -1,0 +1,94 @@
+"""Which jobs are meant: by id, or by what they have in common."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from longshore.domain.states import Status
+from longshore.errors import BadInput
+
+if TYPE_CHECKING:
+    from longshore.depot import Depot
+    from longshore.domain.model import Job
+    from longshore.ledger import JobFilter
+
+F = TypeVar("F", bound=Callable[..., Any])
+PAGE: Final = 1_000
+_SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)\Z")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def filtered(function: F) -> F:
+    """Give a command the options that choose jobs."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+_OPTIONS = (
+    click.option("--status", "statuses", multiple=True, type=click.Choice([one.value for one in Status])),
+    click.option("--stage", metavar="STAGE", help="Only jobs in this stage."),
+    click.option("--reason", metavar="REASON", help="Only jobs whose last attempt ended like this."),
+    click.option("--host", metavar="HOST", help="Only jobs of this host."),
+    click.option("--type", "job_type", metavar="TYPE", help="Only jobs of this type."),
+    click.option("--work", "work_id", metavar="ID", help="Only jobs of this work."),
+    click.option("--url", "url", metavar="URL", help="Only jobs of this URL."),
+    click.option("--since", metavar="SPAN", help="Only jobs changed in this time: 30m, 12h, 2d."),
+)
+NAMES: Final = ("statuses", "stage", "reason", "host", "job_type", "work_id", "url", "since")
+
+
+def taken(given: dict[str, Any]) -> dict[str, Any]:
+    """Take the filter's options out of a command's."""
+    return {name: given.pop(name) for name in NAMES}
+
+
+def is_empty(chosen: dict[str, Any]) -> bool:
+    """Tell whether nothing was chosen."""
+    return not any(chosen.values())
+
+
+def job_filter(chosen: dict[str, Any], now: int) -> JobFilter:
+    """Make the ledger's filter."""
+    from longshore.domain.keys import canonical_url
+    from longshore.ledger import JobFilter
+
+    return JobFilter(
+        statuses=tuple(Status(one) for one in chosen["statuses"]),
+        stage=chosen["stage"],
+        reason=chosen["reason"],
+        host=chosen["host"],
+        job_type=chosen["job_type"],
+        work_id=chosen["work_id"],
+        canonical_url=canonical_url(chosen["url"]) if chosen["url"] else None,
+        updated_after=now - _micros(chosen["since"]) if chosen["since"] else None,
+    )
+
+
+def _micros(span: str) -> int:
+    match = _SPAN.match(span.strip())
+    if match is None:
+        raise BadInput(f"a time span is written like 30m, 12h or 2d, not {span!r}")
+    return int(float(match[1]) * _SECONDS[match[2]] * 1_000_000)
+
+
+def matching(depot: Depot, chosen: dict[str, Any]) -> list[str]:
+    """Name the jobs that are meant."""
+    return depot.ledger.matching_ids(depot.scope, job_filter(chosen, depot.ledger.now()))
+
+
+def found_jobs(depot: Depot, chosen: dict[str, Any], limit: int | None = None) -> Iterator[Job]:
+    """Read the jobs that are meant, a page at a time."""
+    wanted = job_filter(chosen, depot.ledger.now())
+    after, left = None, limit
+    while left is None or left > 0:
+        page = depot.ledger.jobs(depot.scope, wanted, after=after, limit=min(PAGE, left or PAGE))
+        yield from page.items
+        after = page.next
+        if after is None:
+            return
+        left = None if left is None else left - len(page.items)

@@ -1,0 +1,35 @@
+"""`longshore jobs`: list them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from longshore.cli.filters import filtered, found_jobs, taken
+from longshore.cli.options import Call, common
+
+
+@click.command("jobs")
+@filtered
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N; everything without it.")
+@common
+def command(call: Call, limit: int | None, **given: Any) -> int:
+    """List jobs: id, status, stage, reason and URL. Everything, unless --limit or a filter says otherwise."""
+    from longshore.cli.telling import job_facts
+
+    chosen = taken(given)
+    with call.depot() as depot:
+        for job in found_jobs(depot, chosen, limit):
+            facts = job_facts(job)
+            if call.json:
+                call.output.record("job", facts, flush=False)
+            else:
+                words = (
+                    facts["job_id"],
+                    facts["status"].ljust(10),
+                    facts["stage"].ljust(10),
+                    (facts["reason"] or "-").ljust(12),
+                )
+                call.output.text("  ".join([*words, facts["url"] or facts["work_id"] or facts["job_type"]]))
+    return 0

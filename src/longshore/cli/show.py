@@ -1,0 +1,87 @@
+"""`longshore show`: one job with everything that happened to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from longshore.cli.options import Call, common
+from longshore.cli.output import moment, size
+
+if TYPE_CHECKING:
+    from longshore.domain.model import Artifact
+
+
+@click.command("show")
+@click.argument("job_id", metavar="JOB")
+@common
+def command(call: Call, job_id: str) -> int:
+    """Show one job: where it stands, its results, and its timeline of durable facts."""
+    from longshore.cli.telling import job_facts, remedy
+
+    with call.depot() as depot:
+        job = depot.ledger.job(call.scope, job_id)
+        timeline = depot.ledger.timeline(call.scope, job_id)
+        artifacts = [artifact_facts(one) for one in depot.ledger.results(call.scope, job_id)]
+    facts = job_facts(job)
+    if call.json:
+        call.output.record("show", {"job": facts, "artifacts": artifacts, **timeline_facts(timeline)})
+        return 0
+    for name, value in facts.items():
+        if value is not None:
+            call.output.text(f"{name:<16} {value}")
+    if job.reason:
+        call.output.text(f"{'what to do':<16} {remedy(job.reason)}")
+    for one in artifacts:
+        call.output.text(f"{'result':<16} {one['artifact_id']}  {size(one['size_bytes'])}  {one['sha256']}")
+    call.output.text()
+    for when, what in story(timeline):
+        call.output.text(f"{when}  {what}")
+    return 0
+
+
+def artifact_facts(artifact: Artifact) -> dict[str, Any]:
+    """Give what may be said of an artifact: everything but its pointer."""
+    return {
+        "artifact_id": artifact.artifact_id,
+        "artifact_type": artifact.artifact_type,
+        "sha256": artifact.sha256,
+        "size_bytes": artifact.size_bytes,
+        "content_type": artifact.content_type,
+        "name": artifact.name,
+        "availability": artifact.availability,
+        "created_at": moment(artifact.created_at),
+    }
+
+
+def timeline_facts(timeline: Any) -> dict[str, Any]:
+    """Give the fields of a timeline."""
+    return {
+        "events": [_plain(one) for one in timeline.events],
+        "claims": [_plain(one) for one in timeline.claims],
+        "effects": [_plain(one) for one in timeline.effects],
+    }
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    import dataclasses
+
+    facts = dataclasses.asdict(record)
+    return {
+        name: moment(value) if isinstance(value, int) and (name == "at" or name.endswith("_at")) else value
+        for name, value in facts.items()
+    }
+
+
+def story(timeline: Any) -> list[tuple[str, str]]:
+    """Tell events, claims and effects as one list in the order in which they happened."""
+    lines: list[tuple[int, str]] = []
+    for event in timeline.events:
+        detail = ", ".join(f"{name}={value}" for name, value in event.facts.items() if value not in (None, "", {}))
+        lines.append((event.at, f"{event.kind:<12} {detail}"))
+    lines += [
+        (effect.started_at, f"effect       {effect.kind} {effect.state} (epoch {effect.epoch})")
+        for effect in timeline.effects
+    ]
+    return [(moment(at), text) for at, text in sorted(lines, key=lambda pair: pair[0])]
