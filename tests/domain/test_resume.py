@@ -181,7 +181,7 @@ VALIDATED: dict[str, Decision] = {
 @pytest.mark.parametrize("cell", VALIDATED)
 @pytest.mark.parametrize("kept", ["strong", "date"])
 def test_validated(kept: str, cell: str) -> None:
-    part = Part(KEPT[kept])
+    part = Part(KEPT[kept], total=None if cell.startswith("416 equal") else TOTAL)
     asked = plan(part, URL, answered=DATE)
     assert isinstance(asked, FromOffset)
     assert decide(part, asked, part_answers(KEPT[kept], CHANGED[kept])[cell]) == VALIDATED[cell]
@@ -229,7 +229,13 @@ def test_an_overlap_whose_weak_validator_changed_starts_again(kept: str) -> None
 def test_an_expected_digest_proves_a_416() -> None:
     asked = FromOffset(HAVE, '"v1"', "ok")
     head = answer(416, Validators(), span=ContentRange(None, None, HAVE))
-    assert decide(Part(), asked, head, digest_known=True) == Finished("range_complete")
+    assert decide(Part(total=None), asked, head, digest_known=True) == Finished("range_complete")
+    assert decide(Part(), asked, head, digest_known=True) == Restart("total_mismatch", again=True)
+
+
+def test_a_416_never_shortens_an_object_whose_length_was_declared() -> None:
+    head = answer(416, V1, span=ContentRange(None, None, HAVE))
+    assert decide(Part(), FromOffset(HAVE, '"v1"', "ok"), head) == Restart("total_mismatch", again=True)
 
 
 _ETAGS = st.sampled_from([None, '"v1"', '"v2"', 'W/"v1"'])
@@ -252,11 +258,12 @@ def test_bytes_are_joined_only_under_one_strong_validator(
     length: int | None,
     encoding: str | None,
 ) -> None:
-    part, asked = Part(), FromOffset(HAVE, '"v1"', "ok")
+    part, asked = Part(), FromOffset(HAVE, '"v1"', "ok")  # its total is known: a 416 can prove nothing
     where = ContentRange(*span) if span and status == 206 else ContentRange(None, None, span[2]) if span else None
     head = answer(status, Validators(etag, date), span=where, length=length, encoding=encoding)
     decision = decide(part, asked, head)
-    if isinstance(decision, Continue | ComparePrefix | Finished):
+    assert not isinstance(decision, Finished)
+    if isinstance(decision, Continue | ComparePrefix):
         assert etag == '"v1"' and encoding is None
     if isinstance(decision, Continue):
         assert where is not None and status == 206
