@@ -197,3 +197,16 @@ def test_gc_takes_only_what_nothing_refers_to(depot: Path, tmp_path: Path) -> No
     (gone,) = invoke("gc", "--grace", 0, "--depot", depot, "--json").ok().of("collected")
     assert (gone["action"], gone["size_bytes"]) == ("removed", 6)
     sound(depot)
+
+
+def test_a_store_moves_to_another_place(depot: Path, tmp_path: Path) -> None:
+    """Copied, named with --store, and everything is there; what is damaged is said and not copied."""
+    fill(depot, tmp_path / "in")
+    invoke("store", "copy", tmp_path / "elsewhere", "--depot", depot).ok()
+    (again,) = invoke("store", "copy", tmp_path / "elsewhere", "--depot", depot, "--json").ok().of("summary")
+    assert (again["items"], again["there"]) == (0, 2)
+    invoke("verify", "--depot", depot, "--store", tmp_path / "elsewhere").ok()
+    blob = next((depot / "store").glob("default/default/*/*"))
+    blob.chmod(0o640)
+    blob.write_bytes(b"xxx")
+    assert invoke("store", "copy", tmp_path / "third", "--depot", depot).code == 5
