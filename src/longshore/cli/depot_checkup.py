@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from longshore.cli.checkup import Check, Looker, existing
 from longshore.config import Settings
-from longshore.errors import LongshoreError, SchemaMismatch
+from longshore.errors import SchemaMismatch
 
 if TYPE_CHECKING:
     from longshore.ledger import Ledger
@@ -151,29 +151,16 @@ def check_parts(settings: Settings) -> Check:
 
 
 def check_torrents(settings: Settings) -> Check:
-    """Does the torrent client answer, and can its files be seen from here?"""
+    """Does the torrent client answer, can its files be seen from here, and has it habits that surprise?"""
     if not any(name.startswith("qbittorrent.") for name in settings.origins):
         return Check("qbittorrent", "skip", "not configured")
-    unseen = [ours for ours in settings.qbittorrent.path_map.values() if not os.path.isdir(ours)]
-    if unseen:
-        return Check("qbittorrent", "fail", f"{unseen[0]} is not a directory here", "correct qbittorrent.path_map")
-    try:
-        import qbittorrentapi
-    except ImportError:
-        return Check("qbittorrent", "fail", "qbittorrent-api is not installed", "pip install 'longshore[torrents]'")
-    given = settings.qbittorrent
-    client = qbittorrentapi.Client(
-        host=given.url,
-        username=given.username,
-        password=given.password.reveal() if given.password else None,
-        REQUESTS_ARGS={"timeout": 5},
-        DISABLE_LOGGING_DEBUG_OUTPUT=True,
-    )
-    try:
-        return Check("qbittorrent", "ok", f"qBittorrent {client.app_version()} at {given.url}")
-    except (qbittorrentapi.APIError, LongshoreError) as error:
-        message = type(error).__name__
-        return Check("qbittorrent", "fail", f"{given.url}: {message}", "check qbittorrent.url, username and password")
+    from longshore.torrents.checks import examine
+    from longshore.torrents.opening import torrent_settings
+
+    found = examine(torrent_settings(settings))
+    worst = min(found, key=lambda finding: ("fail", "warn", "ok").index(finding.level))
+    told = [finding.message for finding in found if finding.level == worst.level]
+    return Check("qbittorrent", worst.level, "; ".join(told), worst.remedy)
 
 
 DEPOT_CHECKS: Final[dict[str, Looker]] = {

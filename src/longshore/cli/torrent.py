@@ -75,7 +75,7 @@ def add(call: Call, source: str, user_id: str, book_id: str, media_type: str) ->
         started = await desk.start(request)
         job = await desk.hand_over(request.scope, started.job_id)
         if call.json:
-            call.output.record("planned", {"created": started.created, **facts(job)})
+            call.output.record("planned", {"created": started.created, "url": facts(job)["source"], **facts(job)})
         else:
             call.output.text(job.job_id)
             say(f"{'started' if started.created else 'already there'}: {job.stage}{_why(job)}")
@@ -204,8 +204,9 @@ def sync(call: Call, *, forever: bool) -> int:
 
 def _report(call: Call, cycle: Cycle) -> None:
     if call.json:
-        told = {"polled": cycle.polled, "missing": cycle.missing, "failed": cycle.failed, "completed": cycle.completed}
-        call.output.record("summary", {**told, "away": cycle.away})
+        told = {"polled": cycle.polled, "missing": cycle.missing, "failed": cycle.failed, "away": cycle.away}
+        done = {"completed": len(cycle.completed), "completed_jobs": cycle.completed}
+        call.output.record("summary", {"command": "torrent sync", **told, **done})
     elif cycle.away:
         say(cycle.away)
     elif call.verbosity >= 0 and (cycle.polled or cycle.completed):
