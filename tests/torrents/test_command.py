@@ -44,7 +44,7 @@ class Program:
     def until(self, job_id: str, stage: str) -> dict[str, Any]:
         def there() -> bool:
             self("sync")
-            return self.show(job_id)["stage"] == stage
+            return bool(self.show(job_id)["stage"] == stage)
 
         until(f"job {job_id} is {stage}", there)
         return self.show(job_id)
