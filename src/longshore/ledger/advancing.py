@@ -31,12 +31,12 @@ def advance(tx: Tx, moves: Sequence[Move]) -> list[LongshoreError | None]:
         tx.enter(tenant)
         held = fence(tx, [move.lease for _, move in group])
         for index, move in group:
-            row = held.get(move.lease.job_id)
+            row = held.get(move.lease)
             if row is None:
                 answer[index] = lost(move.lease)
                 continue
             try:
-                held[row.job_id] = _move(tx, row, move)
+                held.put(_move(tx, row, move))
             except LongshoreError as error:
                 answer[index] = error
     return answer
@@ -103,7 +103,7 @@ def report(tx: Tx, progress: Sequence[tuple[Lease, int, int | None]]) -> None:
         held = fence(tx, [lease for _, (lease, _, _) in group])
         rows: list[tuple[Any, ...]] = []
         for _, (lease, done, total) in group:
-            if (row := held.get(lease.job_id)) is not None:
+            if (row := held.get(lease)) is not None:
                 percent = min(99, done * 100 // total) if total else None
                 rows.append((percent, done, total, row.seq, lease.epoch))
         tx.many("set_progress", rows)

@@ -14,7 +14,7 @@ from longshore.domain.keys import check_text
 from longshore.domain.model import Lease, Scope
 from longshore.errors import BadInput, Conflict, LongshoreError, ResultTooLarge
 from longshore.ledger.advancing import finalize
-from longshore.ledger.fencing import fence, lost
+from longshore.ledger.fencing import Held, fence, lost
 from longshore.ledger.records import Begun, Effect, EffectClass, Fenced, Intent
 from longshore.ledger.rows import by_tenant, check_scope, encoded
 from longshore.ledger.tx import Row, Tx
@@ -43,7 +43,7 @@ def begin(tx: Tx, intents: Sequence[Intent]) -> list[Begun | LongshoreError]:
 def _begin_group(
     tx: Tx,
     group: Sequence[tuple[int, Intent]],
-    held: dict[str, Fenced],
+    held: Held,
     known: dict[str, Effect],
     answer: list[Begun | LongshoreError | None],
 ) -> None:
@@ -51,7 +51,7 @@ def _begin_group(
     doubt: list[Row] = []
     final: list[tuple[Fenced, Lease]] = []
     for index, intent in group:
-        row = held.get(intent.lease.job_id)
+        row = held.get(intent.lease)
         if row is None:
             answer[index] = lost(intent.lease)
             continue
@@ -108,7 +108,7 @@ def confirm(tx: Tx, lease: Lease, key: str, result: dict[str, Any], *, limit: in
     """Keep the result of an effect whose intent is ours; whole, or refused."""
     text = checked_result(result, limit)
     tx.enter(lease.scope.tenant_id)
-    if lease.job_id not in fence(tx, [lease]):
+    if fence(tx, [lease]).get(lease) is None:
         raise lost(lease)
     code = str(result.get("code", "OK"))[:200]
     if not tx.many("effect_confirm", [(tx.now, code, text, *lease.scope, lease.job_id, key, lease.epoch)]):
@@ -118,7 +118,7 @@ def confirm(tx: Tx, lease: Lease, key: str, result: dict[str, Any], *, limit: in
 def effect_failed(tx: Tx, lease: Lease, key: str, code: str) -> None:
     """Record that an effect raised: it is not done."""
     tx.enter(lease.scope.tenant_id)
-    if lease.job_id not in fence(tx, [lease]):
+    if fence(tx, [lease]).get(lease) is None:
         raise lost(lease)
     tx.many("effect_failed", [(tx.now, code[:200], *lease.scope, lease.job_id, key, lease.epoch)])
 

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from longshore.domain.model import Lease
 from longshore.errors import BadInput, LeaseLost
 from longshore.ledger.records import Fenced
-from longshore.ledger.tx import Tx
+from longshore.ledger.rows import fence_rows
+from longshore.ledger.tx import Row, Tx
 
 
-def fence(tx: Tx, leases: Sequence[Lease]) -> dict[str, Fenced]:
-    """Give the rows, by job, of the leases (of one tenant) that still hold."""
+class Held:
+    """The rows of the leases that hold, each to be taken by its own lease only: job and epoch."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._rows = {(row[0], row[12]): Fenced(*row) for row in rows}
+
+    def get(self, lease: Lease) -> Fenced | None:
+        """Give the row of a lease; None when the lease is lost."""
+        return self._rows.get((lease.job_id, lease.epoch))
+
+    def put(self, row: Fenced) -> None:
+        """Remember what was written meanwhile."""
+        self._rows[row.job_id, row.lease_epoch] = row
+
+    def take(self, lease: Lease) -> Fenced | None:
+        """Give the row of a lease that ends now: a second ending finds nothing."""
+        return self._rows.pop((lease.job_id, lease.epoch), None)
+
+
+def fence(tx: Tx, leases: Sequence[Lease]) -> Held:
+    """Give the rows of the leases (of one tenant) that still hold."""
     for lease in leases:
         if not isinstance(lease, Lease):
             raise BadInput(f"a lease is what claim gave, not {type(lease).__name__}")
-    now = tx.now
-    rows = [(*lease.scope, lease.job_id, lease.epoch, lease.owner, now) for lease in leases]
-    return {row[0]: Fenced(*row) for row in tx.many("fence", rows)}
+    return Held(tx.many("fence", fence_rows(leases, tx.now)))
 
 
 def lost(lease: Lease) -> LeaseLost:

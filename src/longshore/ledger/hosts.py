@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from longshore.domain.keys import check_text
 from longshore.domain.model import Lease, Micros
-from longshore.domain.politeness import NEVER, Allowance, HostDefaults, HostFacts, HostUse, allowance, started
+from longshore.domain.politeness import NEVER, RECHECK, Allowance, HostDefaults, HostFacts, HostUse, allowance, started
 from longshore.errors import BadInput, LeaseLost
 from longshore.ledger.records import Fenced, Host
 from longshore.ledger.rows import encoded, fence_rows
@@ -42,9 +42,12 @@ class Allowances:
         """Tell how many leases of a host the owner may run at once."""
         return min(self._left[host].slots, 1 << 30)
 
-    def not_before(self, host: str) -> Micros | None:
-        """Tell when a host that allows nothing is worth another look."""
-        return self._left[host].not_before
+    def not_before(self, host: str) -> Micros:
+        """Tell when a host that allows nothing more is worth another look."""
+        left, taken = self._left[host], self._taken.get(host, 0)
+        if taken and left.interval:
+            return started(self._facts[host], taken, left.interval, self._tx.now)
+        return left.not_before or self._tx.now + RECHECK
 
     def take(self, host: str, count: int) -> None:
         """Use some of it up."""

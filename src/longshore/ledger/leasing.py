@@ -14,7 +14,7 @@ from typing import Final
 
 from longshore.domain.keys import check_text
 from longshore.domain.model import SECOND, Lease, Micros, Scope, Status
-from longshore.domain.politeness import RECHECK, HostDefaults
+from longshore.domain.politeness import HostDefaults
 from longshore.domain.states import DOWNLOAD, TORRENT
 from longshore.errors import BadInput
 from longshore.ledger.hosts import Allowances
@@ -130,7 +130,7 @@ def _serve(tx: Tx, work: Claiming, tenant: str, share: int) -> bool:
             break
         left = work.allowed.left(host)
         if left <= 0:
-            parked.append((work.allowed.not_before(host) or tx.now + RECHECK, lane))
+            parked.append((work.allowed.not_before(host), lane))
             continue
         alike = sum(1 for other in lanes[place : place + share] if other[2] == top)
         many = min(-(-share // alike), left)

@@ -125,3 +125,4 @@ class Fenced(NamedTuple):
     slot_host: str | None
     canonical_url: str | None
     cancel_requested_at: Micros | None
+    lease_epoch: int

@@ -38,7 +38,7 @@ def settle(tx: Tx, ended: Sequence[tuple[Lease, Outcome]]) -> list[Settled | Lon
         held = fence(tx, [lease for _, (lease, _) in group])
         batch = Batch(tx, answer)
         for index, (lease, outcome) in group:
-            row = held.pop(lease.job_id, None)
+            row = held.take(lease)
             batch.add(index, lease, row, outcome)
         batch.write()
     return [item for item in answer if item is not None]

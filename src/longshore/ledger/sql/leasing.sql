@@ -59,7 +59,9 @@ UPDATE job_claims SET ended_at = :now, outcome = :outcome, reason = :reason
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND epoch = :epoch AND ended_at IS NULL
 
 -- lane_served (turn, top, ready, lane_id) --
-UPDATE lanes SET turn = :turn, top = :top, ready = :ready WHERE lane_id = :lane_id
+-- Its turn is over; turns only grow, also while the clock stands.
+UPDATE lanes SET turn = CASE WHEN turn < :turn THEN :turn ELSE turn + 1 END, top = :top, ready = :ready
+ WHERE lane_id = :lane_id
 
 -- lane_park (parked_until, lane_id) --
 UPDATE lanes SET parked_until = :parked_until WHERE lane_id = :lane_id
@@ -90,7 +92,7 @@ ON CONFLICT (host) DO UPDATE SET next_start_at = excluded.next_start_at
 -- fence (tenant_id, project_id, job_id, lease_epoch, lease_owner, now) --
 -- The row of a job whose lease is ours and lives. Every write after the claim begins here.
 SELECT j.job_id, j.seq, j.stage, j.status, j.job_type, j.attempts, j.lane_id, j.priority, j.host, j.slot_host,
-       j.canonical_url, j.cancel_requested_at
+       j.canonical_url, j.cancel_requested_at, j.lease_epoch
   FROM jobs AS j
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = :job_id
    AND j.lease_epoch = :lease_epoch AND j.lease_owner = :lease_owner AND j.lease_until > :now
@@ -154,5 +156,6 @@ SELECT min(at) FROM (
   SELECT min(next_attempt_at) AS at FROM jobs WHERE next_attempt_at IS NOT NULL
   UNION ALL SELECT min(lease_until) FROM jobs WHERE lease_until IS NOT NULL
   UNION ALL SELECT min(parked_until) FROM lanes WHERE parked_until IS NOT NULL AND ready = 1
-  UNION ALL SELECT CASE WHEN EXISTS (SELECT 1 FROM lanes WHERE ready = 1 AND parked_until IS NULL) THEN :now END
+  UNION ALL SELECT CASE WHEN EXISTS (SELECT 1 FROM lanes AS l JOIN jobs AS j ON j.lane_id = l.lane_id AND j.ready = 1
+                                      WHERE l.ready = 1 AND l.parked_until IS NULL) THEN :now END
 ) AS due

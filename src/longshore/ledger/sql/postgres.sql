@@ -98,7 +98,7 @@ SELECT j.job_id, j.seq, j.status, j.stage, j.job_type, j.lease_owner, j.lease_ep
 -- fence (tenant_id, project_id, job_id, lease_epoch, lease_owner, now) @postgres --
 -- The row is held: between this look and the write nobody can take the lease over.
 SELECT j.job_id, j.seq, j.stage, j.status, j.job_type, j.attempts, j.lane_id, j.priority, j.host, j.slot_host,
-       j.canonical_url, j.cancel_requested_at
+       j.canonical_url, j.cancel_requested_at, j.lease_epoch
   FROM unnest(CAST(:tenant_id AS text[]), CAST(:project_id AS text[]), CAST(:job_id AS text[]), CAST(:lease_epoch AS bigint[]),
               CAST(:lease_owner AS text[]), CAST(:now AS bigint[])) AS r (tenant_id, project_id, job_id, epoch, owner, now)
   JOIN jobs AS j ON j.tenant_id = r.tenant_id AND j.project_id = r.project_id AND j.job_id = r.job_id

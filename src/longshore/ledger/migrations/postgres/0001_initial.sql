@@ -649,12 +649,12 @@ BEGIN
     SELECT j.priority INTO head FROM jobs j WHERE j.lane_id = lane.id AND j.ready = 1
      ORDER BY j.priority DESC, j.seq LIMIT 1;
     IF head IS NOT NULL THEN
-      UPDATE lanes l SET turn = lane.turn, top = head
+      UPDATE lanes l SET turn = greatest(lane.turn, l.turn + 1), top = head
        WHERE l.lane_id = (SELECT s.lane_id FROM lanes s WHERE s.lane_id = lane.id FOR NO KEY UPDATE SKIP LOCKED);
     ELSE
       PERFORM 1 FROM lanes l WHERE l.lane_id = lane.id FOR UPDATE SKIP LOCKED;
       IF FOUND THEN
-        UPDATE lanes l SET turn = lane.turn, ready = 0
+        UPDATE lanes l SET turn = greatest(lane.turn, l.turn + 1), ready = 0
          WHERE l.lane_id = lane.id AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.lane_id = lane.id AND j.ready = 1);
       END IF;
     END IF;

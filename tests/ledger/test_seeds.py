@@ -1,0 +1,143 @@
+"""The seeds' own list of what must hold, and the fourteen points of the second one, on both engines."""
+
+from __future__ import annotations
+
+import pytest
+
+from longshore.domain.keys import job_key, op_key
+from longshore.domain.model import Scope, Status
+from longshore.domain.outcomes import Failed
+from longshore.errors import InvalidTransition, LeaseLost
+from longshore.ledger import Ledger
+from tests.ledger.acts import HOME, downloads, finalize, good, held, lease, plan, settle
+from tests.support.ledgers import Clock
+
+TRIPLE = {"work_id": "w-1", "artifact_id": "a-1", "canonical_url": "https://h.example/1"}
+
+
+def test_keys_are_deterministic() -> None:
+    assert job_key(**TRIPLE) == job_key(**TRIPLE)
+    assert op_key("HEAD", "j", url="u") == op_key("HEAD", "j", url="u") != op_key("HEAD", "j", url="v")
+
+
+def test_double_plan_gives_the_same_job(ledger: Ledger) -> None:
+    first = ledger.plan_job_if_absent(HOME, **TRIPLE)
+    assert ledger.plan_job_if_absent(HOME, **TRIPLE) == first
+    assert ledger.counts(HOME)[Status.PENDING] == 1
+
+
+def test_two_workers_get_one_lease(ledger: Ledger) -> None:
+    plan(ledger)
+    assert ledger.lease_next_job("one") is not None
+    assert ledger.lease_next_job("two") is None
+
+
+def test_planned_to_streaming_raises(ledger: Ledger, clock: Clock) -> None:
+    """Without a lease nothing moves; with an expired one neither; and a RuntimeError it is."""
+    plan(ledger)
+    granted = lease(ledger)
+    ledger.release_lease(granted)
+    with pytest.raises(LeaseLost):
+        ledger.advance_state(granted, "STREAMING")
+    again = lease(ledger)
+    ledger.advance_state(again, "HEAD_DONE")
+    with pytest.raises(InvalidTransition) as caught:
+        ledger.advance_state(again, "LEASED")
+    assert isinstance(caught.value, RuntimeError)
+    assert ledger.get_current_state(HOME, again.job_id) == "HEAD_DONE"
+
+
+def test_finalize_twice_gives_the_stored_result(ledger: Ledger) -> None:
+    plan(ledger)
+    granted = lease(ledger)
+    key = op_key("FINALIZE", granted.job_id, sha256="ab")
+    ran = []
+
+    def effect() -> dict[str, object]:
+        ran.append(1)
+        return {"code": "OK", "final_path": "x", "size": 3}
+
+    first = ledger.run_effect(granted, "FINALIZE", key, effect)
+    assert ledger.run_effect(granted, "FINALIZE", key, effect) == first
+    assert len(ran) == 1
+    assert ledger.get_effect_result(HOME, key) == first
+
+
+def test_renew_only_by_the_owner(ledger: Ledger, clock: Clock) -> None:
+    plan(ledger)
+    old = lease(ledger, "one", 10)
+    assert ledger.renew_lease(old, 10) == clock.now + 10_000_000
+    clock.sleep(11)
+    with pytest.raises(LeaseLost):
+        ledger.renew_lease(old, 10)
+    new = lease(ledger, "two", 10)
+    assert new.epoch == old.epoch + 1
+    with pytest.raises(LeaseLost):
+        ledger.renew_lease(old, 10)
+    ledger.renew_lease(new, 10)
+
+
+def test_a_crash_after_finalize_is_recovered_without_a_second_run(ledger: Ledger, clock: Clock) -> None:
+    """The intent survives its process; the next attempt finds it, and what is completed is not done again."""
+    (job_id,) = plan(ledger)
+    dead = lease(ledger, "dead", 10)
+    assert good(ledger.begin([finalize(dead)])[0]).state == "new"
+    assert ledger.get_current_state(HOME, job_id) == "FINALIZED"
+    clock.sleep(11)
+    heir = lease(ledger, "heir", 10)
+    assert heir.job_id == job_id
+    assert [effect.kind for effect in ledger.unfinished(HOME, job_id)] == ["FINALIZE"]
+    begun = good(ledger.begin([finalize(heir)])[0])
+    assert begun.state == "unfinished"
+    assert begun.request == {"sha256": f"{1:064x}", "size": 10}
+    assert settle(ledger, heir, held(1)).stage == "INDEXED"
+    assert ledger.get_effect_result(HOME, finalize(heir).key) is not None
+    assert ledger.plan(HOME, downloads(1))[0].status is Status.COMPLETED
+    assert ledger.lease_next_job("next") is None
+
+
+def test_full_progression(ledger: Ledger) -> None:
+    plan(ledger)
+    granted = lease(ledger)
+    for stage in ("HEAD_DONE", "RESUME_OK", "STREAMING", "FINALIZED"):
+        ledger.advance_state(granted, stage)
+        assert ledger.get_current_state(HOME, granted.job_id) == stage
+    assert settle(ledger, granted, held()).stage == "INDEXED"
+
+
+def test_release_gives_the_job_back_at_once(ledger: Ledger) -> None:
+    plan(ledger)
+    first = lease(ledger)
+    ledger.release_lease(first)
+    second = lease(ledger)
+    assert (second.job_id, second.epoch) == (first.job_id, first.epoch + 1)
+
+
+def test_stale_leases_and_ops_are_cleaned(ledger: Ledger, clock: Clock) -> None:
+    ids = plan(ledger, 3)
+    granted = ledger.claim("w", limit=3, ttl_s=10)
+    ledger.begin([finalize(granted[0])])
+    settle(ledger, granted[1], Failed("http_404", "gone"))
+    clock.sleep(11)
+    assert ledger.cleanup_stale_leases() == 2
+    assert ledger.counts(HOME)[Status.PENDING] == 2
+    assert ledger.cleanup_stale_ops() == 0  # its job is not over: the next attempt recovers it
+    ledger.cancel(HOME, [ids[0]])
+    assert ledger.cleanup_stale_ops() == 1
+    assert ledger.unfinished(HOME, ids[0]) == []
+
+
+def test_the_same_triple_in_two_tenants_is_two_jobs(ledger: Ledger) -> None:
+    one = ledger.plan_job_if_absent(Scope("a", "p"), **TRIPLE)
+    two = ledger.plan_job_if_absent(Scope("b", "p"), **TRIPLE)
+    assert one != two
+    assert ledger.counts(Scope("a", "p"))[Status.PENDING] == 1
+
+
+def test_an_effect_that_raised_is_not_done(ledger: Ledger) -> None:
+    plan(ledger)
+    granted = lease(ledger)
+    with pytest.raises(ZeroDivisionError):
+        ledger.run_effect(granted, "HEAD", "k", lambda: {"a": 1 // 0})
+    assert ledger.get_effect_result(HOME, "k") is None
+    assert ledger.run_effect(granted, "HEAD", "k", lambda: {"a": 1}) == {"a": 1}
