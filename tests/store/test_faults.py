@@ -34,7 +34,7 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, step: str, code: int, *, times: int
 
 
 @pytest.mark.parametrize("step", ["stage.barrier", "link.dirsync"])
-@pytest.mark.parametrize("count", [2, 8])
+@pytest.mark.parametrize("count", [2, barriers.FEW + 2])
 def test_a_failed_barrier_fails_the_whole_batch_and_is_not_asked_again(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch, step: str, count: int
 ) -> None:
@@ -60,7 +60,7 @@ def test_syncfs_that_reports_an_error_fails_the_batch(store: LocalStore, monkeyp
         raise OSError(errno.EIO, "write-back failed")
 
     monkeypatch.setattr(disk, "syncfs", broken)
-    outcomes = store.stage([staged(b"body %d" % n, f"job{n}") for n in range(8)])
+    outcomes = store.stage([staged(b"body %d" % n, f"job{n}") for n in range(barriers.FEW + 2)])
     assert all(isinstance(outcome, PublishFailed) for outcome in outcomes)
     assert list(store.walk()) == []
 
@@ -298,6 +298,6 @@ def test_dear_syncfs_makes_way_for_fsync_and_comes_back(store: LocalStore, monke
     monkeypatch.setattr(barriers, "SLOW_PER_FILE_S", -1.0)
     rounds = (1 + barriers.REST + 1 + 2 * barriers.REST + 1 + 1) // 2  # each has two barriers
     for number in range(rounds):
-        publish(store, *(staged(b"%d/%d" % (number, n), f"job{number}-{n}") for n in range(6)))
+        publish(store, *(staged(b"%d/%d" % (number, n), f"job{number}-{n}") for n in range(barriers.FEW + 1)))
     assert len(calls) == 3  # at once, after REST others, after twice as many
-    assert len(list(store.walk())) == rounds * 6
+    assert len(list(store.walk())) == rounds * (barriers.FEW + 1)

@@ -59,7 +59,7 @@ def check_cuts(recorder: Recorder) -> None:
                 store.close()
 
 
-@pytest.mark.parametrize("size", [2, 6], ids=["fsync-each", "syncfs"])
+@pytest.mark.parametrize("size", [2, barriers.FEW + 2], ids=["fsync-each", "syncfs"])
 def test_every_step_of_a_publish(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with power_cut_disk() as disk:
         store = LocalStore(disk.root / "store")

@@ -71,7 +71,7 @@ def publish_batch(store: LocalStore, trace: Trace, bodies: list[bytes]) -> None:
     store.clean(items)
 
 
-@pytest.mark.parametrize("few", [4, 0], ids=["fsync-each", "syncfs"])
+@pytest.mark.parametrize("few", [8, 0], ids=["fsync-each", "syncfs"])
 def test_a_batch(traced: Callable[[], tuple[LocalStore, Trace]], few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(barriers, "FEW", few)
     store, trace = traced()
@@ -148,7 +148,7 @@ def test_quarantine_and_replacement(traced: Callable[[], tuple[LocalStore, Trace
 
 
 @pytest.mark.parametrize("skipped", ["stage.barrier", "link.dirsync"])
-@pytest.mark.parametrize("few", [4, 0], ids=["fsync-each", "syncfs"])
+@pytest.mark.parametrize("few", [8, 0], ids=["fsync-each", "syncfs"])
 def test_the_model_finds_a_missing_barrier(
     traced: Callable[[], tuple[LocalStore, Trace]], skipped: str, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from longshore import failpoints
 from longshore.store import disk
 
-FEW = 4
+FEW = 8
 POOL = 8
 CHUNK = 128  # descriptors held at once on the way of one fsync each
 SLOW_PER_FILE_S = 0.001  # dearer than this per file, syncfs waits for somebody else's data
