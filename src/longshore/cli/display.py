@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from types import TracebackType
 from typing import Final, Self
@@ -31,7 +32,7 @@ class Display:
             console=self._console,
             refresh_per_second=FRAMES_PER_S,
             transient=True,
-            redirect_stdout=False,
+            redirect_stdout=sys.stdout.isatty(),  # results on the same terminal go above the display
             redirect_stderr=False,
         )
 

@@ -34,7 +34,7 @@ def run_fleet(call: Call, how: dict[str, Any]) -> int:
     """Start the workers, tell what they tell, and end when all have ended."""
     with call.depot() as depot:
         counts = {status.value: count for status, count in depot.ledger.counts(call.scope).items()}
-        with watching(call, teller(call)) as (score, listen):
+        with watching(call, teller(call, results=False)) as (score, listen):
             score.total = counts["pending"] + counts["processing"] or None
             stopped, codes = _work(arguments(call, how), how["workers"], _one_at_a_time(listen))
         summarize(call, depot, score)

@@ -50,7 +50,7 @@ def run_alone(call: Call, how: dict[str, Any]) -> int:
     scope = None if how["all_tenants"] else call.scope
     with call.depot() as depot:
         counts = depot.ledger.counts(call.scope)
-        with watching(call, teller(call)) as (score, listen):
+        with watching(call, teller(call, results=False)) as (score, listen):
             score.total = sum(counts[status] for status in counts if status.value in {"pending", "processing"}) or None
             tally = depot.run(
                 scope=scope,

@@ -67,11 +67,17 @@ def timeline_facts(timeline: Any) -> dict[str, Any]:
 def _plain(record: Any) -> dict[str, Any]:
     import dataclasses
 
-    facts = dataclasses.asdict(record)
     return {
-        name: moment(value) if isinstance(value, int) and (name == "at" or name.endswith("_at")) else value
-        for name, value in facts.items()
+        name: moment(value) if isinstance(value, int) and (name == "at" or name.endswith("_at")) else _public(value)
+        for name, value in dataclasses.asdict(record).items()
     }
+
+
+def _public(value: Any) -> Any:
+    """Take pointers out of recorded facts."""
+    if isinstance(value, dict):
+        return {name: _public(item) for name, item in value.items() if "pointer" not in name}
+    return value
 
 
 def story(timeline: Any) -> list[tuple[str, str]]:

@@ -5,16 +5,27 @@ from __future__ import annotations
 import click
 
 from longshore.cli.options import Call, common
+from longshore.cli.output import size
 
 
 @click.command("status")
 @common
 def command(call: Call) -> int:
     """Show how many jobs there are of each status, and what is held."""
+    from longshore.ledger.tokens import held_totals
+
     with call.depot() as depot:
         jobs = {status.value: count for status, count in depot.ledger.counts(call.scope).items()}
+        totals = depot.ledger.read(held_totals, call.scope)
+    held = {
+        "artifacts": totals.get("artifacts", 0),
+        "bytes": totals.get("artifact_bytes", 0),
+        "saved_bytes": max(0, totals.get("artifact_bytes", 0) - totals.get("blob_bytes", 0)),
+    }
     if call.json:
-        call.output.record("status", {"jobs": jobs})
+        call.output.record("status", {"jobs": jobs, "held": held})
         return 0
     call.output.table(["status", "jobs"], jobs.items())
+    saved = f", {size(held['saved_bytes'])} of them only once on disk" if held["saved_bytes"] else ""
+    call.output.text(f"{held['artifacts']} artifacts, {size(held['bytes'])}{saved}")
     return 0

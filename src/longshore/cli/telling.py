@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from longshore.domain.model import Job
 
 
-def teller(call: Call) -> Callable[[Note], None]:
-    """Give the listener that writes notes: all of them for a machine, results and failures for a person."""
-    write = _record if call.json else _text
-    return lambda note: write(call, _fit_to_print(note))
+def teller(call: Call, *, results: bool = True) -> Callable[[Note], None]:
+    """Give the listener that writes notes: all of them for a machine, results (if wanted) and failures for a person."""
+    if call.json:
+        return lambda note: _record(call, _fit_to_print(note))
+    return lambda note: _text(call, _fit_to_print(note), results=results or call.verbosity > 0)
 
 
 def _fit_to_print(note: Note) -> Note:
@@ -39,9 +40,11 @@ def _record(call: Call, note: Note) -> None:
     call.output.record(note.kind, facts, note.ts, flush=note.kind not in {"planned", "held"})
 
 
-def _text(call: Call, note: Note) -> None:
+def _text(call: Call, note: Note, *, results: bool) -> None:
     facts = note.facts
-    if note.kind in {"completed", "held"} and call.verbosity >= 0:
+    if note.kind in {"completed", "held"}:
+        if not results or call.verbosity < 0:
+            return
         nbytes = facts.get("size_bytes")
         place = facts.get("path") or facts.get("sha256") or ""
         words = [note.kind.ljust(9), size(nbytes).rjust(9) if nbytes is not None else " " * 9, note.url or "", place]
