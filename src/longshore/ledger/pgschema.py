@@ -16,7 +16,7 @@ from longshore import failpoints
 from longshore.errors import Damaged, LongshoreError, NoDepot, NotPermitted, SchemaMismatch, Unavailable
 from longshore.ledger.pgwire import Connection, connect, first_line
 from longshore.ledger.postgres import is_lost, translated
-from longshore.ledger.schema import check_version, current_version, migrations
+from longshore.ledger.schema import FOLDER, check_version, current_version, migrations
 
 OLDEST: Final = 150_000  # security_invoker views; older ones would let a view see all tenants
 _LOCK: Final = 0x10AD5
@@ -64,6 +64,15 @@ def create_postgres(url: str) -> None:
             with _locked(connection):
                 if version_of(connection) == 0:
                     apply(connection)
+                    _prime(connection)
+
+
+def _prime(connection: Connection) -> None:
+    """Give the planner of a new ledger something to go by."""
+    text = (FOLDER / "postgres" / "prime.sql").read_text(encoding="utf-8")
+    with connection.transaction():
+        _fix_search_path(connection)
+        connection.execute(text.encode(), prepare=False)
 
 
 def check_postgres(url: str) -> None:

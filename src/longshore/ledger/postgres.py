@@ -43,6 +43,14 @@ APP_ROLE: Final = "longshore_app"
 POOL: Final = 8
 PATIENCE_S: Final = 60.0  # how long a transaction waits for a server that went away
 CONFLICTS: Final = 30  # how often a transaction is run again because of others
+# Every statement is written for its index: no statistics, old or missing, may talk the planner into reading a table.
+_PLANS: Final = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
 _CLOCK: Final = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)"
 _WRITE: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; {_CLOCK}, pg_current_xact_id()::text"
 _READ: Final = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_CLOCK}, ''"
@@ -159,7 +167,7 @@ class Postgres:
         self._closed = False
 
     def _connect(self) -> Connection:
-        connection = connect(self.url)
+        connection = connect(self.url, settings=_PLANS)
         try:
             adopt_role(connection)
         except BaseException:

@@ -23,6 +23,7 @@ _HEADER: Final = re.compile(
 _PARAMETER: Final = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
 _EACH: Final = re.compile(r"\{each ([a-z_0-9]+)\}")
 _ALL: Final = re.compile(r"\{all ([a-z_0-9]+)\}")
+_IN_EACH: Final = re.compile(r"IN \(SELECT value FROM (\{each [a-z_0-9]+\})\)")
 _EACH_TEXT: Final = {
     "sqlite": r"json_each(:\1)",
     "postgres": r"jsonb_array_elements_text(CAST(:\1 AS jsonb)) AS each(value)",
@@ -90,6 +91,8 @@ def _bare(body: str) -> str:
 def _prepared(name: str, body: str, columns: tuple[str, ...], fragments: dict[str, str], dialect: Dialect) -> Statement:
     for fragment, text in fragments.items():
         body = body.replace("{" + fragment + "}", text)
+    if dialect == "postgres":  # a list leads, it does not filter
+        body = _IN_EACH.sub(r"= ANY (ARRAY(SELECT value FROM \1))", body)
     body = _EACH.sub(_EACH_TEXT[dialect], body)
     if dialect == "postgres":
         body = _ALL.sub(r"(:\1)", body)

@@ -70,6 +70,16 @@ SELECT g.error_code, g.host, g.n, j.job_id, COALESCE(j.url, j.canonical_url), j.
      AND k.error_code = g.error_code AND k.host = g.host AND k.status = 'failed' AND k.superseded = 0)
  ORDER BY g.n DESC, g.error_code, g.host
 
+-- failure_groups @postgres --
+SELECT g.error_code, g.host, g.n, j.job_id, COALESCE(j.url, j.canonical_url), j.error_message_safe, j.failed_at
+  FROM (SELECT f.error_code, f.host, sum(f.n) AS n FROM failure_counts AS f
+         WHERE f.tenant_id = :tenant_id AND f.project_id = :project_id
+         GROUP BY f.error_code, f.host HAVING sum(f.n) > 0 ORDER BY sum(f.n) DESC, f.error_code, f.host LIMIT :many) AS g
+ CROSS JOIN LATERAL (SELECT k.* FROM jobs AS k WHERE k.tenant_id = :tenant_id AND k.project_id = :project_id
+     AND k.error_code = g.error_code AND k.host = g.host AND k.status = 'failed' AND k.superseded = 0
+   ORDER BY k.seq DESC LIMIT 1) AS j
+ ORDER BY g.n DESC, g.error_code, g.host
+
 -- job_events --
 SELECT seq, at, job_id, kind, facts FROM events
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id

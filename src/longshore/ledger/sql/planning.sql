@@ -16,7 +16,7 @@ SELECT j.idempotency_key, j.job_id, j.status, j.stage, j.seq
 SELECT j.idempotency_key, j.job_id, j.status, j.stage, j.seq
   FROM jobs AS j
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_type = :job_type AND j.superseded = 0
-   AND j.idempotency_key IN (SELECT value FROM {each keys})
+   AND j.idempotency_key = ANY (ARRAY(SELECT value FROM {each keys}))
 
 -- plan_any_tombstone --
 SELECT 1 FROM tombstones WHERE tenant_id = :tenant_id AND project_id = :project_id LIMIT 1

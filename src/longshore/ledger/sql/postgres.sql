@@ -13,7 +13,7 @@ SELECT {job} FROM dispatch_lane_heads(:lane_id, :many) AS j
 -- named_heads @postgres --
 SELECT {job}
   FROM jobs AS j
- WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id IN (SELECT value FROM {each job_ids})
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = ANY (ARRAY(SELECT value FROM {each job_ids}))
    AND (j.status = 'pending' OR j.status = 'processing') AND j.lease_owner IS NULL AND j.next_attempt_at IS NULL
    AND CASE WHEN CAST(:job_types AS jsonb) IS NULL THEN j.job_type <> 'torrent' ELSE CAST(:job_types AS jsonb) ? j.job_type END
  ORDER BY j.priority DESC, j.seq
@@ -91,7 +91,7 @@ ON CONFLICT (tenant_id, project_id, status, slot) DO UPDATE SET n = counters.n +
 -- control_rows @postgres --
 SELECT j.job_id, j.seq, j.status, j.stage, j.job_type, j.lease_owner, j.lease_epoch, j.cancel_requested_at, j.superseded
   FROM jobs AS j
- WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id IN (SELECT value FROM {each job_ids})
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = ANY (ARRAY(SELECT value FROM {each job_ids}))
  ORDER BY j.seq
    FOR NO KEY UPDATE OF j
 
