@@ -57,8 +57,8 @@ def aria2c(where: Path, urls: Sequence[str]) -> str:
 
 
 def longshore(where: Path, urls: Sequence[str]) -> str:
-    """Take the list in and run it: ledger, hashes, full durability."""
-    common = "--depot depot --allow-net 127.0.0.0/8 -q"
+    """Take the list in and run it: ledger, hashes, full durability. As many connections to one host as the others have."""
+    common = "--depot depot --allow-net 127.0.0.0/8 --set hosts.concurrency=32 -q"
     return f"{PROGRAM} add {write_list(where, urls)} {common} && {PROGRAM} run {common}"
 
 
