@@ -4,7 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.ledgers import clock, engine, ledger, where
+from tests.support.postgres import postgres_cluster
 from tests.support.qbt import Swarm, swarm
+
+__all__ = ["clock", "engine", "ledger", "postgres_cluster", "shared", "where"]
 
 
 @pytest.fixture(scope="module")

@@ -122,7 +122,15 @@ def start_torrent(tx: Tx, request: TorrentRequest) -> Started:
 
 def due_torrents(tx: Tx, limit: int) -> list[Tracked]:
     """Give the next jobs of the rotation, the longest unpolled first."""
-    return [_tracked(row) for row in tx.all("torrents_due", now=tx.now, limit=limit)]
+    names = [(Scope(row[0], row[1]), row[2]) for row in tx.all("torrents_due", now=tx.now, limit=limit)]
+    found: dict[tuple[Scope, str], Tracked] = {}
+    for tenant, group in by_tenant(names, lambda name: name[0]):
+        tx.enter(tenant)
+        ids = encoded(sorted(job_id for _, (_, job_id) in group))
+        for row in tx.all("torrents_named", tenant_id=tenant, job_ids=ids):
+            job = _tracked(row)
+            found[job.scope, job.job_id] = job
+    return [found[name] for name in names if name in found]
 
 
 def active_torrents(tx: Tx) -> int:
@@ -131,9 +139,9 @@ def active_torrents(tx: Tx) -> int:
     return int(row[0]) if row else 0
 
 
-def hold_torrents(tx: Tx) -> int:
+def hold_torrents(tx: Tx) -> None:
     """Stop all clocks until the client answers again."""
-    return tx.run("torrents_hold", now=tx.now)
+    tx.run("torrents_hold", now=tx.now)
 
 
 def note_torrents(tx: Tx, notes: Sequence[Noted], polled: Sequence[Tracked] = ()) -> list[bool]:

@@ -29,18 +29,31 @@ SELECT {tracked} {tracked_from}
 
 -- torrents_due --
 -- The next jobs of the rotation, of all tenants: the longest unpolled first. Those that are being imported rest.
-SELECT {tracked} {tracked_from}
+SELECT t.tenant_id, t.project_id, t.job_id {tracked_from}
  WHERE t.synced_at < 9223372036854775807 AND (j.lease_until IS NULL OR j.lease_until <= :now)
  ORDER BY t.synced_at, t.job_id
  LIMIT :limit
+
+-- torrents_due @postgres --
+SELECT tenant_id, project_id, job_id FROM dispatch_torrents_due(:now, :limit)
+
+-- torrents_named --
+SELECT {tracked} {tracked_from}
+ WHERE t.tenant_id = :tenant_id AND t.job_id IN (SELECT value FROM {each job_ids})
 
 -- torrents_active --
 -- How many share the rotation.
 SELECT count(*) FROM torrents WHERE synced_at < 9223372036854775807
 
+-- torrents_active @postgres --
+SELECT dispatch_torrents_active()
+
 -- torrents_hold --
 -- The client does not answer: all clocks stand still until the next answer.
 UPDATE torrents SET held_at = :now WHERE held_at IS NULL AND synced_at < 9223372036854775807
+
+-- torrents_hold @postgres --
+SELECT dispatch_torrents_hold(:now)
 
 -- torrents_sharing --
 -- Every job of every tenant that uses the same torrent, or that the torrent's tags name.
@@ -49,6 +62,10 @@ SELECT j.job_id, j.status, j.cancel_requested_at {tracked_from}
 UNION
 SELECT j.job_id, j.status, j.cancel_requested_at {tracked_from}
  WHERE t.job_id IN (SELECT value FROM {each job_ids})
+
+-- torrents_sharing @postgres --
+SELECT job_id, status, cancel_requested_at
+  FROM dispatch_torrents_sharing(CAST(:infohash_v1 AS text), CAST(:infohash_v2 AS text), CAST(:job_ids AS jsonb))
 
 -- torrent_show --
 SELECT {tracked} {tracked_from}

@@ -900,6 +900,35 @@ CREATE TRIGGER lanes_opened AFTER UPDATE OF ready ON lanes FOR EACH ROW
   WHEN (NEW.ready = 1 AND OLD.ready = 0) EXECUTE FUNCTION lanes_opened();
 CREATE TRIGGER lanes_made AFTER INSERT ON lanes FOR EACH ROW WHEN (NEW.ready = 1) EXECUTE FUNCTION lanes_opened();
 
+-- For the loop that polls the torrent client, over all tenants.
+CREATE FUNCTION dispatch_torrents_due(p_now bigint, p_limit bigint)
+RETURNS TABLE (tenant_id text, project_id text, job_id text)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+  RETURN QUERY SELECT t.tenant_id, t.project_id, t.job_id
+    FROM torrents t JOIN jobs j ON j.tenant_id = t.tenant_id AND j.project_id = t.project_id AND j.job_id = t.job_id
+   WHERE t.synced_at < 9223372036854775807 AND (j.lease_until IS NULL OR j.lease_until <= p_now)
+   ORDER BY t.synced_at, t.job_id LIMIT p_limit;
+END $$;
+CREATE FUNCTION dispatch_torrents_active() RETURNS bigint
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+  RETURN (SELECT count(*) FROM torrents WHERE synced_at < 9223372036854775807);
+END $$;
+CREATE FUNCTION dispatch_torrents_hold(p_now bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+  UPDATE torrents SET held_at = p_now WHERE held_at IS NULL AND synced_at < 9223372036854775807;
+END $$;
+CREATE FUNCTION dispatch_torrents_sharing(p_v1 text, p_v2 text, p_jobs jsonb)
+RETURNS TABLE (job_id text, status text, cancel_requested_at bigint)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+  RETURN QUERY SELECT j.job_id, j.status, j.cancel_requested_at
+    FROM torrents t JOIN jobs j ON j.tenant_id = t.tenant_id AND j.project_id = t.project_id AND j.job_id = t.job_id
+   WHERE t.infohash_v1 = p_v1 OR t.infohash_v2 = p_v2 OR p_jobs ? t.job_id;
+END $$;
+
 -- The dispatcher's functions are the dispatcher's, and for the application only.
 DO $$
 DECLARE
