@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -40,18 +41,18 @@ HERE, THERE = Scope("t1", "p1"), Scope("t2", "p1")
 V1, V2 = "a" * 40, "b" * 64
 
 
-def request(n: int = 1, scope: Scope = HERE, source: str = "magnet:?x", **other: object) -> TorrentRequest:
+def request(n: int = 1, scope: Scope = HERE, source: str = "magnet:?x", **other: Any) -> TorrentRequest:
     given = {"user_id": "u1", "book_id": f"b{n}", "media_type": "ebook", "source": source, **other}
-    return torrent_request(scope, **given)  # type: ignore[arg-type]
+    return torrent_request(scope, **given)
 
 
-def started(ledger: Ledger, n: int = 1, scope: Scope = HERE, **other: object) -> Tracked:
+def started(ledger: Ledger, n: int = 1, scope: Scope = HERE, **other: Any) -> Tracked:
     made = ledger.write(start_torrent, request(n, scope, **other))
     return ledger.read(torrent, scope, made.job_id)
 
 
-def noted(ledger: Ledger, job: Tracked, watch: Watch | None = None, stage: str | None = None, **other: object) -> bool:
-    note = Noted(job, watch or job.watch, stage or job.stage, **other)  # type: ignore[arg-type]
+def noted(ledger: Ledger, job: Tracked, watch: Watch | None = None, stage: str | None = None, **other: Any) -> bool:
+    note = Noted(job, watch or job.watch, stage or job.stage, **other)
     return ledger.write(note_torrents, [note], [job])[0]
 
 
