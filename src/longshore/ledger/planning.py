@@ -109,7 +109,7 @@ def _check(request: JobRequest) -> None:
         plain = joined.isascii() and "\0" not in joined and len(joined) < _LIMIT
     except TypeError:
         plain = False
-    if not plain or not request.job_type or request.key == "" or len(request.job_type) > 200:
+    if not plain or "" in texts or "" in rest or not request.job_type or len(request.job_type) > 200:
         for name in _TEXTS:
             if (value := getattr(request, name)) is not None or name == "job_type":
                 check_text(name, value, limit=200 if name == "job_type" else _LIMIT)
