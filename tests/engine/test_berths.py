@@ -92,3 +92,35 @@ def test_a_drain_turns_waiting_transfers_away() -> None:
             await _use(berths, "h", 1, order, 0)
 
     asyncio.run(scene())
+
+
+def test_a_host_that_wants_rest_sees_none_of_those_who_wait() -> None:
+    async def scene() -> list[str]:
+        berths, order = Berths(4), list[str]()
+        waiting = []
+        with pytest.raises(Reasoned):
+            async with berths.at("h", 1):
+                waiting = [asyncio.create_task(_use(berths, "h", 1, order, 0)) for _ in range(3)]
+                waiting.append(asyncio.create_task(_use(berths, "other", 1, order, 0)))
+                await asyncio.sleep(0)
+                raise Reasoned("http_429", "slow down", retry_after_s=60)
+        ends = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [getattr(end, "reason", None) for end in ends] == ["host_busy"] * 3 + [None]
+        return order
+
+    assert asyncio.run(scene()) == ["other"]
+
+
+def test_a_host_that_fails_again_and_again_is_left_alone() -> None:
+    async def fail(berths: Berths, tried: list[str]) -> None:
+        async with berths.at("h", 1):
+            tried.append("h")
+            await asyncio.sleep(0)
+            raise Reasoned("connect", "refused")
+
+    async def scene() -> int:
+        berths, tried = Berths(4, breaker_failures=3), list[str]()
+        await asyncio.gather(*(fail(berths, tried) for _ in range(20)), return_exceptions=True)
+        return len(tried)
+
+    assert asyncio.run(scene()) == 3

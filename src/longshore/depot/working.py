@@ -84,12 +84,12 @@ class Working(Base):
 
     def notify(self) -> None:
         """Wake the workers of this process: there may be something to do."""
-        for worker in self._workers:
+        for worker in list(self._workers):
             worker.notify()
 
     def drain(self) -> None:
         """Let the workers of this process end soon and in good order."""
-        for worker in self._workers:
+        for worker in list(self._workers):
             worker.drain()
 
     def _tell_planned(

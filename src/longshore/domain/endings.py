@@ -11,7 +11,7 @@ from longshore.domain.retry import retry_delay_s
 from longshore.domain.settings import RetrySettings
 
 OUR_SIDE_DELAY_S: Final = 1.0  # infrastructure: asked again soon, with nothing counted
-_RESTING: Final = frozenset({"http_429", "http_503"})
+RESTING: Final = frozenset({"http_429", "http_503"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def ending(mishap: Mishap, past: Past, draw: float, settings: RetrySettings) -> 
     delay = retry_delay_s(
         attempt, draw, base_s=settings.base_s, cap_s=settings.cap_s, retry_after_s=mishap.retry_after_s
     )
-    rest = mishap.retry_after_s if mishap.reason in _RESTING else None
+    rest = mishap.retry_after_s if mishap.reason in RESTING else None
     return Deferred(mishap.reason, mishap.message, delay, host=mishap.host, host_rest_s=rest)
 
 

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from longshore.domain.endings import RESTING
+from longshore.domain.reasons import REASONS, reason_named
 from longshore.errors import Reasoned
 
 Waiting = tuple[asyncio.Future[None], int]
@@ -16,8 +18,10 @@ Waiting = tuple[asyncio.Future[None], int]
 class Berths:
     """Places for transfers. A lease that was claimed ahead waits here for a place at its host."""
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, places: int, *, breaker_failures: int = 20) -> None:
         self._free = places
+        self._breaker = breaker_failures
+        self._faults: dict[str, int] = {}  # in a row, by host
         self._at: dict[str, int] = {}
         self._queues: dict[str, deque[Waiting]] = {}
         self._closed = False
@@ -32,6 +36,11 @@ class Berths:
         await self._take(host, limit)
         try:
             yield
+        except Reasoned as error:
+            self._judge(host, error)
+            raise
+        else:
+            self._faults.pop(host, None)
         finally:
             self._leave(host)
 
@@ -48,6 +57,17 @@ class Berths:
                 if not place.done():
                     place.set_exception(_interrupted())
         self._queues.clear()
+
+    def _judge(self, host: str, error: Reasoned) -> None:
+        """A host that wants rest, or fails again and again, sees none of those who wait for it: the ledger says when."""
+        known = error.reason.startswith("http_") or error.reason in REASONS
+        if known and reason_named(error.reason).host_fault:
+            self._faults[host] = self._faults.get(host, 0) + 1
+        if self._faults.get(host, 0) >= self._breaker or (error.reason in RESTING and error.retry_after_s):
+            self._faults.pop(host, None)
+            for place, _ in self._queues.pop(host, ()):
+                if not place.done():
+                    place.set_exception(Reasoned("host_busy", f"{host} rests"))
 
     def close(self) -> None:
         """Let nobody in for now: too many bytes wait to be published."""

@@ -58,7 +58,7 @@ async def crew(yard: Yard, listener: Listener | None) -> AsyncIterator[Tools]:
     settings, ledger, store = yard.engine, yard.ledger, yard.store
     watch = Watch(ledger.now, store.path, listener)
     async with Transfer(yard.transfer, yard.policy) as transfer:
-        berths = Berths(settings.concurrency)
+        berths = Berths(settings.concurrency, breaker_failures=yard.hosts.breaker_failures)
         publisher = Publisher(ledger, store, threads, items=settings.batch_items, size=settings.batch_bytes)
         publisher.on_change = lambda waiting: berths.close() if waiting > WAITING_BYTES else berths.open()
         known = Known(ledger, store, threads, settings.dedupe)

@@ -35,7 +35,7 @@ class Duties:
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(work()) for work in (self._stops, self._neighbours, self._house)]
         if watch := getattr(self._tools.ledger.backend, "watch", None):
-            self._unwatch = watch(lambda: _call(loop, self._worker.notify))
+            self._unwatch = watch(self._worker.notify)
         return self
 
     async def __aexit__(
@@ -81,8 +81,3 @@ class Duties:
             pass  # another process is at it
         except (LongshoreError, OSError) as error:
             log.warning("reconciling did not work: %s", error)
-
-
-def _call(loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-    with suppress(RuntimeError):  # the loop is closed: nobody is left to wake
-        loop.call_soon_threadsafe(wake)

@@ -9,7 +9,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final
 
 from longshore import failpoints
@@ -38,6 +39,7 @@ class Worker:
         self._ledger = tools.ledger
         self._settings = tools.settings
         self._held: dict[tuple[str, int], Held] = {}
+        self._event_loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._draining = False
         self._full = False  # the disk: nothing is claimed until there is room
@@ -53,18 +55,28 @@ class Worker:
         return len(self._held)
 
     def notify(self) -> None:
-        """Say that there may be something to claim."""
-        self._wake.set()
+        """Say, from any thread, that there may be something to claim."""
+        self._call(self._wake.set)
 
     def drain(self, why: str = "asked to stop") -> None:
-        """Claim nothing more; end soon and in good order."""
+        """Claim nothing more, end soon and in good order; from any thread."""
+        self._call(self._drain_now, why)
+
+    def abort(self) -> None:
+        """Stop every task now; what is durable is kept. From any thread."""
+        self._call(self._abort_now)
+
+    def _call(self, what: Callable[..., None], *arguments: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the run is over
+            self._event_loop.call_soon_threadsafe(what, *arguments)
+
+    def _drain_now(self, why: str) -> None:
         self.tally.stopped_by = self.tally.stopped_by or why
         self._draining = True
         self._wake.set()
 
-    def abort(self) -> None:
-        """Stop every task now; what is durable is kept."""
-        self.drain()
+    def _abort_now(self) -> None:
+        self._drain_now("asked to stop")
         for held in self._held.values():
             held.stop(Released())
 
@@ -187,8 +199,8 @@ class Worker:
         await self._end(held, outcome)
 
     def _ending_of(self, lease: Lease, mishap: Mishap) -> Outcome:
-        if mishap.reason == "interrupted":
-            return Released()
+        if mishap.reason == "interrupted" or (mishap.reason == "host_busy" and mishap.host is None):
+            return Released(mishap.reason)
         if mishap.reason == "disk_full":
             self._full = True
         job = lease.job
