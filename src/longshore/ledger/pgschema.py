@@ -202,8 +202,9 @@ class _owner:  # noqa: N801 - reads as a with-block
             self._connection.close()
         if isinstance(error, pg.InsufficientPrivilege):
             raise NotPermitted(
-                f"this login may not change the ledger's schema: {first_line(error)}",
-                hint="connect as the owner of the database; making the roles needs CREATEROLE once",
+                f"this login may not do that with the ledger: {first_line(error)}",
+                hint="to work with it: GRANT longshore_app TO the login; to make or change it: connect as the owner,"
+                " who needs CREATEROLE once",
             ) from error
         if isinstance(error, psycopg.Error) and not isinstance(error, LongshoreError):
             raise (

@@ -7,7 +7,7 @@ SELECT j.job_id, j.job_type, j.status, j.stage, COALESCE(j.url, j.canonical_url)
   LEFT JOIN job_artifacts r ON r.tenant_id = j.tenant_id AND r.project_id = j.project_id AND r.job_id = j.job_id
         AND r.role = 'result' AND r.ordinal = 0
   LEFT JOIN artifacts a ON a.tenant_id = r.tenant_id AND a.project_id = r.project_id AND a.artifact_id = r.artifact_id
-  LEFT JOIN events e ON e.seq = (SELECT MAX(s.seq) FROM events s WHERE s.tenant_id = j.tenant_id
+  LEFT JOIN events e ON e.tenant_id = j.tenant_id AND e.project_id = j.project_id AND e.seq = (SELECT MAX(s.seq) FROM events s WHERE s.tenant_id = j.tenant_id
         AND s.project_id = j.project_id AND s.job_id = j.job_id AND s.kind = j.status)
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id > :after
    AND (CAST(:status AS TEXT) IS NULL OR j.status = :status)

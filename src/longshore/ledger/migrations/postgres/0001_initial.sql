@@ -942,4 +942,8 @@ BEGIN
     EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO longshore_app', name);
   END LOOP;
   EXECUTE format('REVOKE CREATE ON SCHEMA %I FROM longshore_dispatcher', current_schema());
+  BEGIN
+    REVOKE longshore_dispatcher FROM CURRENT_USER;  -- its policy is for these functions, not for the owner
+  EXCEPTION WHEN insufficient_privilege THEN NULL;  -- somebody else gave it, and must take it back
+  END;
 END $$;
