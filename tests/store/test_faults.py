@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from longshore import failpoints
-from longshore.domain.model import Blob, Scope
+from longshore.domain.model import Blob
 from longshore.errors import DiskFull, NotFound, PublishFailed, StoreError
 from longshore.store import LocalStore, QuotaSettings, StoreSettings, barriers, disk
 from tests.store.publishing import SCOPE, files_below, linked, of_part, publish, staged, wrong_blobs
@@ -99,7 +101,8 @@ def test_a_shard_that_cannot_be_made_fails_its_items_only(store: LocalStore, mon
     fail_at(monkeypatch, "link.mkdir", errno.ENOSPC)
     assert store.stage(items) == [None] * 6
     outcomes = store.link(items)
-    assert sum(isinstance(outcome, DiskFull) for outcome in outcomes) >= 1
+    assert sum(isinstance(outcome, DiskFull) for outcome in outcomes) == 1
+    assert sum(isinstance(outcome, Blob) for outcome in outcomes) == 5
     assert wrong_blobs(store.root) == []
 
 
@@ -161,6 +164,42 @@ def test_staging_on_another_file_system_is_refused(tmp_path: Path) -> None:
                 LocalStore(tmp_path / "store")
         finally:
             os.system(f"umount {staging} || umount -l {staging}")
+
+
+def test_staging_behind_a_bind_mount_is_refused(tmp_path: Path) -> None:
+    """The device is the same, and yet no link crosses a mount."""
+    LocalStore(tmp_path / "store").close()
+    (tmp_path / "elsewhere").mkdir()
+    staging = tmp_path / "store/.staging"
+    if os.geteuid() or os.system(f"mount --bind {tmp_path}/elsewhere {staging}"):
+        pytest.skip("needs bind mounts")
+    try:
+        with pytest.raises(StoreError, match="another file system"):
+            LocalStore(tmp_path / "store")
+    finally:
+        os.system(f"umount {staging} || umount -l {staging}")
+    assert [name for name in os.listdir(tmp_path / "store") if name.startswith(".probe")] == []
+
+
+def test_an_fsync_that_fails_early_in_a_large_batch_fails_all_of_it(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store._barriers._whole_allowed = False
+    monkeypatch.setattr(barriers, "CHUNK", 4)
+    real, calls = os.fsync, 0
+
+    def second_fails(fd: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise OSError(errno.EIO, "injected")
+        real(fd)
+
+    monkeypatch.setattr(barriers, "POOL", 1)
+    monkeypatch.setattr(os, "fsync", second_fails)
+    outcomes = store.stage([staged(b"body %d" % n, f"job{n}") for n in range(20)])
+    assert all(isinstance(outcome, PublishFailed) for outcome in outcomes)
+    assert [name for name in files_below(store.root) if name.startswith(".staging")] == []
 
 
 @pytest.mark.parametrize("what", ["tenant", "shard", "blob"])
@@ -277,13 +316,24 @@ def test_what_was_not_staged_is_not_linked(store: LocalStore) -> None:
     part.discard()
 
 
-def test_batches_of_many_scopes_and_more_files_than_descriptors(store: LocalStore) -> None:
-    """A batch holds no descriptor per file."""
-    scopes = [Scope(f"tenant{n}", "p") for n in range(5)]
-    items = [staged(b"%d" % n, f"job{n}", scope=scopes[n % 5]) for n in range(400)]
-    before = len(os.listdir("/proc/self/fd"))
-    assert len(publish(store, *items)) == 400
-    assert len(os.listdir("/proc/self/fd")) == before
+@pytest.mark.parametrize("whole", [True, False], ids=["syncfs", "fsync-each"])
+def test_a_batch_with_more_files_than_descriptors(tmp_path: Path, whole: bool) -> None:
+    code = f"""
+import resource
+from pathlib import Path
+from longshore.domain.model import Blob, Scope
+from longshore.store import LocalStore, barriers
+from tests.store.publishing import publish, staged
+barriers.CHUNK = 32
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+store = LocalStore(Path({str(tmp_path)!r}))
+store._barriers._whole_allowed = store._barriers._whole_allowed and {whole}
+scopes = [Scope("tenant%d" % n, "p") for n in range(5)]
+items = [staged(b"%d" % n, "job%d" % n, scope=scopes[n % 5]) for n in range(400)]
+print(len(publish(store, *items)), len(list(store.walk())))
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["400", "400"]
 
 
 def test_dear_syncfs_makes_way_for_fsync_and_comes_back(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,25 @@ def test_starting_over_forgets_what_was_durable(store: LocalStore) -> None:
     part.write(b"second version")
     [blob] = publish(store, of_part(part))
     assert blob.sha256 == hashlib.sha256(b"second version").hexdigest()
+
+
+def test_a_new_part_while_the_old_one_is_swept_away(store: LocalStore) -> None:
+    """Removing an older epoch's part removes the job's empty directory: a new part may be just about to use it."""
+    stop = threading.Event()
+
+    def sweep() -> None:
+        while not stop.is_set():
+            store.drop_part(PartFacts(SCOPE, "job", 1))
+
+    sweeper = threading.Thread(target=sweep)
+    sweeper.start()
+    try:
+        for epoch in range(2, 60):
+            begun(store, epoch).discard()
+    finally:
+        stop.set()
+        sweeper.join()
+    assert list(store.parts()) == []
 
 
 def test_a_failed_fsync_is_the_end_of_the_part(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:

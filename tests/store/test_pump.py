@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import subprocess
@@ -47,6 +48,26 @@ def test_any_length(store: LocalStore, size: int, direct: bool) -> None:
     assert carrier.finish_now() == (hashlib.sha256(body).hexdigest(), size)
     [blob] = publish(store, of_part(part))
     assert store.check(SCOPE, blob.pointer, blob.sha256, size) is None
+
+
+def test_a_device_that_takes_no_direct_writes(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = begun(store)
+    if part.direct_fd is None:
+        pytest.skip("no direct writes here anyway")
+    direct, real = part.direct_fd, os.pwrite
+
+    def refuse(fd: int, data: bytes, offset: int) -> int:
+        if fd == direct:
+            raise OSError(errno.EINVAL, "no")
+        return real(fd, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+    body = os.urandom(2 * MIB + 5)
+    carrier = store.pump(part)
+    carrier.feed(body)
+    assert carrier.finish_now() == (hashlib.sha256(body).hexdigest(), len(body))
+    assert os.fstat(part.fd).st_size == len(body)
+    part.discard()
 
 
 @pytest.mark.parametrize("cut", [1, 4096, 5000, MIB, MIB + 1, 2 * MIB + 4097])

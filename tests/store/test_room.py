@@ -98,6 +98,18 @@ def test_margin_and_floor(tmp_path: Path, free: list[int]) -> None:
     store.close()
 
 
+def test_a_body_of_unknown_length_stops_at_the_floor(tmp_path: Path, free: list[int]) -> None:
+    store = opened(tmp_path)
+    part = store.part(SCOPE, "job", 1)
+    part.reservation = store.reserve(SCOPE, 0)
+    part.write(bytes(17 * MIB))
+    free[0] = 9 * MIB
+    with pytest.raises(DiskFull):
+        part.write(bytes(17 * MIB))
+    part.discard()
+    store.close()
+
+
 def test_a_tenants_budget(tmp_path: Path, free: list[int]) -> None:
     store = opened(tmp_path, tenant_bytes=1000)
     publish(store, staged(bytes(600)))

@@ -100,6 +100,7 @@ class Barrier:
         self._mine: list[int] = []  # closed by us
         self._kept: list[int] = []  # closed by their owner
         self._count = 0
+        self._failed: OSError | None = None
         self.elapsed_s = 0.0
 
     def take(self, fd: int) -> None:
@@ -110,7 +111,10 @@ class Barrier:
             return
         self._mine.append(fd)
         if len(self._mine) >= CHUNK:
-            self._flush()
+            try:
+                self._flush()
+            except OSError as error:  # it is the whole batch's: `wait` says so
+                self._failed = self._failed or error
 
     def cover(self, fd: int) -> None:
         """Cover a descriptor that stays open with its owner."""
@@ -121,6 +125,8 @@ class Barrier:
     def wait(self) -> None:
         """Return when everything taken and covered is durable, else raise; never to be called again after an error."""
         failpoints.hit(self._name)
+        if self._failed is not None:
+            raise self._failed
         started = time.monotonic()
         if self._whole_fd is not None:
             disk.syncfs(self._whole_fd)
@@ -130,9 +136,11 @@ class Barrier:
         self._owner.learned(self.elapsed_s, self._count, whole=self._whole_fd is not None)
 
     def _flush(self) -> None:
-        self._owner.fsync_all(self._mine + self._kept)
-        self._kept.clear()
-        self._close_mine()
+        try:
+            self._owner.fsync_all(self._mine + self._kept)
+        finally:
+            self._kept.clear()
+            self._close_mine()
 
     def _close_mine(self) -> None:
         while self._mine:

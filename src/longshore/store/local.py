@@ -11,6 +11,7 @@ import fcntl
 import itertools
 import os
 import threading
+import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -64,7 +65,18 @@ class LocalStore(Recovering):
         self._repair = threading.Lock()
 
     def _check_same_file_system(self) -> None:
-        if os.fstat(self._shelf.fd).st_dev != os.fstat(self.staging.fd).st_dev:
+        """Compare the devices, and link a file: a bind mount has the same device and takes no links."""
+        same = os.fstat(self._shelf.fd).st_dev == os.fstat(self.staging.fd).st_dev
+        probe = f".probe-{uuid.uuid4().hex}"
+        os.close(os.open(probe, disk.CREATE, 0o600, dir_fd=self.staging.fd))
+        try:
+            os.link(probe, probe, src_dir_fd=self.staging.fd, dst_dir_fd=self._shelf.fd, follow_symlinks=False)
+            disk.unlink(probe, self._shelf.fd)
+        except OSError as error:
+            same = same and error.errno in disk.NO_LINKS
+        finally:
+            disk.unlink(probe, self.staging.fd)
+        if not same:
             raise StoreError(
                 f"{self.root}/{STAGING} is on another file system than {self.root}",
                 hint="a part becomes a blob by a link: remove the mount",
@@ -75,7 +87,11 @@ class LocalStore(Recovering):
         results: list[StoreError | None] = [None] * len(items)
         with self._barriers.open(len(items), "stage.barrier") as barrier:
             for scope, indices in _by_scope(items).items():
-                self._stage_scope(scope, items, indices, results, barrier)
+                try:
+                    self._stage_scope(scope, items, indices, results, barrier)
+                except OSError as error:
+                    for index in indices:
+                        results[index] = disk.typed(error, "opening the staging area")
             try:
                 barrier.wait()
             except OSError as error:
@@ -156,7 +172,12 @@ class LocalStore(Recovering):
     def _link_shard(
         self, scope: Scope, shard: str, group: list[tuple[int, Staged]], results: list[Blob | StoreError], aim: _Aim
     ) -> None:
-        directory = self._shelf.open_shard(aim.project, scope, shard, aim.barrier, aim.fresh)
+        try:
+            directory = self._shelf.open_shard(aim.project, scope, shard, aim.barrier, aim.fresh)
+        except OSError as error:
+            for index, _ in group:
+                results[index] = disk.typed(error, "opening a shard")
+            return
         prefix = f"{aim.prefix}{shard}/" if shard else aim.prefix
         for index, item in group:
             if item.staged_as is None:

@@ -8,6 +8,7 @@ before the first byte of another version is written.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -171,13 +172,27 @@ class Part:
     def write_at(self, data: bytes | memoryview, offset: int, *, direct: bool = False) -> None:
         """Write at an offset, without hashing."""
         failpoints.hit("part.write")
-        fd = self.direct_fd if direct and self.direct_fd is not None else self.fd
         try:
-            disk.write_all(fd, data, offset)
+            if not (direct and self._write_direct(data, offset)):
+                disk.write_all(self.fd, data, offset)
         except OSError as error:
             raise disk.typed(error, "writing a part") from error
         if self.reservation is not None:
             self.reservation.used(len(data))
+
+    def _write_direct(self, data: bytes | memoryview, offset: int) -> bool:
+        """Write past the page cache; False, from now on, where the device takes no such writes."""
+        if self.direct_fd is None:
+            return False
+        try:
+            disk.write_all(self.direct_fd, data, offset)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            os.close(self.direct_fd)
+            self.direct_fd = None
+            return False
+        return True
 
     def hashed(self, data: bytes | memoryview) -> None:
         """Take the next bytes into the hash, in order."""

@@ -89,7 +89,8 @@ class PostgresObjects:
         after = ""
         while True:
             with self._connection("listing blobs") as connection:
-                page = {"after": after, "prefix": prefix, "limit": _PAGE}
+                # Keys are plain ASCII: DEL is beyond every character of theirs.
+                page = {"after": after, "prefix": prefix, "beyond": prefix + "\x7f", "limit": _PAGE}
                 rows = connection.execute(SQL["list"], page).fetchall()
             yield from (Found(*row) for row in rows)
             if len(rows) < _PAGE:

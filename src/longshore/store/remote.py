@@ -162,6 +162,10 @@ class RemoteStore(Recovering):
             held = self._put(place.pointer, item)
         except StoreError as error:
             return error
+        except NotFound as error:
+            return StoreUnavailable(f"{error}: the bucket or the table is missing")
+        except OSError as error:
+            return disk.typed(error, "reading a part")
         if not held:
             self._add_to_count(item.scope.tenant_id, item.size_bytes)
         return Blob(item.sha256, item.size_bytes, place.pointer, self.backend, item.content_type, held)
@@ -191,9 +195,10 @@ class RemoteStore(Recovering):
     def find(self, scope: Scope, sha256: str, content_type: str) -> Blob | None:
         """Find a blob by its hash."""
         wanted = names.place(scope, names.check_sha256(sha256), "", self.settings.shard_width).pointer
-        for found in self.objects.list(wanted):
-            return Blob(sha256, found.size_bytes, found.key, self.backend, content_type, deduplicated=True)
-        return None
+        found = next(self.objects.list(wanted), None)
+        if found is None:
+            return None
+        return Blob(sha256, found.size_bytes, found.key, self.backend, content_type, deduplicated=True)
 
     def stat(self, scope: Scope, sha256: str) -> Blob | None:
         """Find a blob by its hash."""

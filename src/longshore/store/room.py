@@ -22,6 +22,7 @@ from longshore.errors import DiskFull, OverBudget
 from longshore.store import disk
 
 SMALL: Final = 1 << 20  # below this a reservation is not worth a lock between processes
+LOOK_AGAIN: Final = 16 << 20  # bytes beyond a reservation (a body of unknown length) after which the floor is looked at
 _SUM: Final = struct.Struct("<Q")
 
 
@@ -56,12 +57,17 @@ class Reservation:
         self._tenant_id = tenant_id
         self.nbytes = nbytes
         self._left = shared
+        self._beyond = 0
 
     def used(self, nbytes: int) -> None:
-        """Note that bytes of it are on the disk now."""
+        """Note that bytes of it are on the disk now; whoever writes more than was reserved is watched."""
         step = min(nbytes, self._left)
         self._left -= step
         self._owner.give_back(step)
+        self._beyond += nbytes - step
+        if self._beyond >= LOOK_AGAIN:
+            self._beyond = 0
+            self._owner.check_floor()
 
     def release(self) -> None:
         """Give back what is left."""
@@ -104,6 +110,10 @@ class Rooms:
                 shared = need
             self._by_tenant[scope.tenant_id] = self._by_tenant.get(scope.tenant_id, 0) + nbytes
         return Reservation(self, scope.tenant_id, nbytes, shared)
+
+    def check_floor(self) -> None:
+        """Raise `DiskFull` if less is free than must stay free."""
+        self._check_free(0, 0)
 
     def room(self) -> Room:
         """Say how much there is, over all processes."""

@@ -139,15 +139,18 @@ class S3Objects:
             return bytes(self._store.get_range(self._key(key), start=start, end=end))
 
     def list(self, prefix: str) -> Iterator[Found]:
-        """Give every object whose key begins so. Object stores list by directory, so the rest is looked at here."""
-        folder = self._key(prefix).rpartition("/")[0]
+        """Give every object whose key begins so, in order. obstore lists folders: begin just before, end just after."""
+        folder, _, name = self._key(prefix).rpartition("/")
         skip = len(self._bucket.prefix) + 1 if self._bucket.prefix else 0
+        before = self._key(prefix)[:-1] if name else None
         with _errors("listing blobs"):
-            for batch in self._store.list(folder or None):
+            for batch in self._store.list(folder or None, offset=before, chunk_size=1000):
                 for entry in batch:
                     key = entry["path"][skip:]
                     if key.startswith(prefix):
                         yield Found(key, entry["size"], int(entry["last_modified"].timestamp() * 1_000_000))
+                    elif key > prefix:
+                        return
 
     def move(self, key: str, target: str) -> bool:
         """Give an object another key."""

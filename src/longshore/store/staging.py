@@ -19,7 +19,7 @@ from typing import Final
 
 from longshore import failpoints
 from longshore.domain.model import Scope
-from longshore.errors import BadInput
+from longshore.errors import BadInput, StoreUnavailable
 from longshore.store import disk, names
 from longshore.store.parts import BODY, Part, PartFacts, empty_part, read_facts
 from longshore.store.pump import Buffers, Pump
@@ -30,6 +30,10 @@ from longshore.store.settings import StoreSettings
 AREAS: Final = ("parts", "small", "quarantine", "room")
 PUMP_THREADS: Final = 8
 failpoints.declare("part.create", "part.drop")
+
+
+class _Swept(Exception):
+    """Who cleans up after an older epoch removed the empty directory under our hands."""
 
 
 class Staging:
@@ -48,13 +52,17 @@ class Staging:
 
     def part(self, scope: Scope, job_id: str, epoch: int, adopt: PartFacts | None) -> Part:
         """Make a part in a directory of its own; what a former try of the same epoch left is removed."""
+        for _ in range(100):
+            with contextlib.suppress(_Swept):
+                return self._part(scope, job_id, epoch, adopt)
+        raise StoreUnavailable("a part's directory is removed again and again")
+
+    def _part(self, scope: Scope, job_id: str, epoch: int, adopt: PartFacts | None) -> Part:
         failpoints.hit("part.create")
+        path = (*self._job_path(scope, job_id), str(epoch))
         try:
-            job = disk.open_path(self._job_path(scope, job_id), self.areas["parts"], create=True)
+            job, directory = self._open_new(path)
             try:
-                self._drop_epoch(job, str(epoch))
-                directory = disk.open_directory(str(epoch), job, create=True)
-                path = (*self._job_path(scope, job_id), str(epoch))
                 part = Part(
                     directory,
                     PartFacts(scope, job_id, epoch),
@@ -68,6 +76,19 @@ class Staging:
         except OSError as error:
             raise disk.typed(error, "making a part") from error
         return part
+
+    def _open_new(self, path: tuple[str, ...]) -> tuple[int, int]:
+        """Make and open the directories of a job and of its new epoch."""
+        try:
+            job = disk.open_path(path[:-1], self.areas["parts"], create=True)
+            try:
+                self._drop_epoch(job, path[-1])
+                return job, disk.open_directory(path[-1], job, create=True)
+            except BaseException:
+                os.close(job)
+                raise
+        except FileNotFoundError:
+            raise _Swept from None
 
     def _adopt(self, part: Part, job: int, adopt: PartFacts) -> None:
         if (adopt.scope, adopt.job_id) != (part.facts.scope, part.facts.job_id) or adopt.epoch >= part.facts.epoch:

@@ -40,7 +40,7 @@ ORDER BY ordinal;
 -- name: list
 SELECT object_key, byte_size, (extract(epoch FROM created_at) * 1000000)::bigint
 FROM longshore_store.objects
-WHERE object_key > %(after)s AND starts_with(object_key, %(prefix)s)
+WHERE object_key > %(after)s AND object_key >= %(prefix)s AND object_key < %(beyond)s
 ORDER BY object_key
 LIMIT %(limit)s;
 
