@@ -43,11 +43,11 @@ class Clock:
 class Bench:
     """What a test drives: one cycle at a time, at a time of its own."""
 
-    def __init__(self, root: Path, url: str, **settings: Any) -> None:
+    def __init__(self, root: Path, url: str, *, store: Path | None = None, **settings: Any) -> None:
         self.clock = Clock()
         self.root = root
         self.ledger = Ledger.open(root / "ledger.db", create=True, clock=self.clock)
-        self.store = LocalStore(root / "store")
+        self.store = LocalStore(store or root / "store")
         plain = QbittorrentSettings(url=url, username="admin", password=PASSWORD)
         self.settings = replace(plain, **settings)
         self.client = Client(self.settings)

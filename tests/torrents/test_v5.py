@@ -1,0 +1,126 @@
+"""The loop against 5.x, at the wire: other words, other answers, the same jobs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from longshore.domain.states import ACTIVE, Status
+from longshore.domain.torrents import OURS_TAG, job_tag
+from tests.support.qbt import Made, make_torrent
+from tests.torrents.bench import Bench, bench
+from tests.torrents.v5 import V5
+
+
+@pytest.fixture
+def v5() -> Iterator[V5]:
+    with V5() as server:
+        yield server
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    (tmp_path / "book").write_bytes(os.urandom(100))
+    return make_torrent(tmp_path / "book")
+
+
+@pytest.fixture
+def depot(v5: V5, tmp_path: Path) -> Iterator[Bench]:
+    mapping = (("/save", str(tmp_path)),)
+    with bench(tmp_path / "depot", v5.url, path_map=mapping) as opened:
+        yield opened
+
+
+def test_a_job_from_start_to_end(depot: Bench, v5: V5, made: Made) -> None:
+    job_id = depot.start(made)
+    depot.cycle()
+    assert v5.torrents[made.id].tags == {OURS_TAG, job_tag(job_id)}
+    depot.cycle(15)
+    assert depot.job(job_id).stage == "downloading"
+    v5.torrents[made.id].state = "stoppedDL"
+    depot.cycle(15)
+    assert depot.job(job_id).watch.substate == "paused"
+    v5.torrents[made.id].state, v5.torrents[made.id].progress = "moving", 1.0
+    depot.cycle(15)
+    assert depot.job(job_id).stage == "downloading"
+    v5.torrents[made.id].state = "stoppedUP"
+    depot.cycle(15)
+    assert depot.job(job_id).stage == "completed"
+    assert depot.bytes_of(depot.results(job_id)[0]) == made.path.read_bytes()
+
+
+def test_409_is_looked_into_and_adopted(depot: Bench, v5: V5, made: Made) -> None:
+    first, second = depot.start(made, user="u1"), depot.start(made, user="u2")
+    depot.cycle()
+    depot.cycle(15)
+    depot.cycle(15)
+    assert v5.torrents[made.id].tags == {OURS_TAG, job_tag(first), job_tag(second)}
+    assert depot.job(first).status in ACTIVE
+    assert depot.job(second).status in ACTIVE
+
+
+def test_a_refusal_that_stays_one_is_final(depot: Bench, v5: V5, made: Made) -> None:
+    job_id = depot.start(made)
+    v5._add = lambda *_: (409, b"")  # type: ignore[method-assign]
+    for attempt in range(1, 5):
+        depot.cycle(15)
+        assert depot.job(job_id).watch.refusals == attempt
+    depot.cycle(15)
+    job = depot.job(job_id)
+    assert (job.status, job.failure_reason) == (Status.FAILED, "external_refused")
+    assert v5.count("torrents/add") == 5
+
+
+def test_a_lost_add_is_repeated_once(depot: Bench, v5: V5, made: Made) -> None:
+    v5.swallow_adds = 1
+    job_id = depot.start(made)
+    for _ in range(3):
+        depot.cycle(15)
+    assert made.id in v5.torrents
+    assert v5.count("torrents/add") == 2
+    depot.cycle(15)
+    assert depot.job(job_id).watch.seen_at is not None
+
+
+def test_a_hybrid_that_changes_its_id_is_found_by_its_tag(depot: Bench, v5: V5, made: Made) -> None:
+    hybrid = make_torrent(made.path, version="hybrid")
+    job_id = depot.start(hybrid.v1_magnet)
+    depot.cycle()
+    depot.cycle(15)
+    assert depot.job(job_id).external_job_id == hybrid.v1
+    torrent = v5.torrents.pop(str(hybrid.v1))
+    torrent.id, torrent.v2 = hybrid.id, str(hybrid.v2)
+    v5.torrents[hybrid.id] = torrent
+    depot.cycle(15)
+    job = depot.job(job_id)
+    assert (job.external_job_id, job.identity.v2, job.first_not_found_at) == (hybrid.id, hybrid.v2, None)
+    depot.cycle(15)
+    assert v5.calls[-1] == ("torrents/info", 200)
+
+
+def test_a_torrent_removed_at_its_end_is_not_polled_into_failure_at_once(depot: Bench, v5: V5, made: Made) -> None:
+    job_id = depot.start(made)
+    depot.cycle()
+    depot.cycle(15)
+    del v5.torrents[made.id]
+    depot.cycle(15)
+    depot.cycle(15)
+    job = depot.job(job_id)
+    assert (job.status in ACTIVE, job.first_not_found_at is not None) == (True, True)
+
+
+def test_errors_of_the_server_conclude_nothing(depot: Bench, v5: V5, made: Made) -> None:
+    job_id = depot.start(made)
+    depot.cycle()
+    depot.cycle(15)
+    honest = v5.answer
+    v5.answer = lambda *_: (503, b"busy", None)  # type: ignore[method-assign]
+    for _ in range(20):
+        assert depot.cycle(15).away
+    v5.answer = honest  # type: ignore[method-assign]
+    depot.cycle(15)
+    assert depot.job(job_id).status in ACTIVE
+    assert depot.job(job_id).first_not_found_at is None
