@@ -35,6 +35,7 @@ LEDGER_DAMAGE = {
     "blob_unlike_artifact": "UPDATE blobs SET byte_size = byte_size + 1",
     "version_dangling": "UPDATE url_versions SET artifact_id = 'nobody'",
     "counter_wrong": "UPDATE counters SET n = n + 1 WHERE status = 'completed'",
+    "failure_count_wrong": "UPDATE failure_counts SET n = n + 1",
     "book_state_wrong": "INSERT INTO books (tenant_id, project_id, book_id, state, updated_at) VALUES ('default', 'default', 'b', 'Library', 1)",
     "torrent_without_asset": f"UPDATE jobs SET job_type = 'torrent', stage = 'completed', book_id = 'b', media_type = 'm' WHERE seq = {FIRST}",
     "history_goes_on": f"INSERT INTO events (tenant_id, project_id, job_id, kind, at) VALUES ('default', 'default', {FIRST_ID}, 'deferred', 1)",

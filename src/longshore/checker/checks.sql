@@ -100,6 +100,13 @@ SELECT tenant_id, project_id, status, 'counted ' || SUM(counted) || ', there are
   UNION ALL SELECT tenant_id, project_id, status, 0, 1 FROM jobs) AS both_sides
  GROUP BY tenant_id, project_id, status HAVING SUM(counted) <> SUM(there);
 
+-- failure_count_wrong --
+-- The number of failures by reason and host differs from the failed jobs there are.
+SELECT tenant_id, project_id, error_code || ' at ' || host, 'counted ' || SUM(counted) || ', there are ' || SUM(there) FROM (
+  SELECT tenant_id, project_id, error_code, host, n AS counted, 0 AS there FROM failure_counts
+  UNION ALL SELECT tenant_id, project_id, error_code, host, 0, 1 FROM jobs WHERE status = 'failed' AND superseded = 0) AS both_sides
+ GROUP BY tenant_id, project_id, error_code, host HAVING SUM(counted) <> SUM(there);
+
 -- book_state_wrong --
 -- A book is in the library without an available asset, or in the archive with one.
 SELECT b.tenant_id, b.project_id, b.book_id, b.state FROM books b
