@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longshore.domain.keys import job_key
+from longshore.domain.keys import host_of, job_key
 from longshore.domain.model import Expect
 from longshore.domain.requests import DIGEST_LENGTHS, download_request
 from longshore.errors import BadInput, LongshoreError, NotAUrl
@@ -112,3 +112,30 @@ def test_any_text_is_a_request_or_our_error(text: str) -> None:
     assert request.canonical_url
     assert "#" not in request.canonical_url
     assert download_request(request.canonical_url).key == request.key
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a.example",
+        "https://user:pass@a.example:8443/x?y#z",
+        "http://a.example:80/",
+        "http://[::1]:8080/x",
+        "http://a.example?x=http://b.example/",
+        "ftp://a@b@c.example/x",
+        "foo://host?x=/y",
+        "foo:bar://x",
+        "foo:/.//not-a-host/",
+        "mailto:a@b.example",
+        "data:,//x",
+        "file:///etc/x",
+        "http://0x7f.1/",
+        "http://bücher.example/ä",
+        "sftp://h:22",
+    ],
+)
+def test_the_host_is_the_parsers(url: str) -> None:
+    """Reading the host out of the canonical URL gives what the parser gives."""
+    request = download_request(url)
+    assert request.canonical_url is not None
+    assert request.host == host_of(request.canonical_url)

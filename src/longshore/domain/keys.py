@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 import unicodedata
+from json.encoder import encode_basestring_ascii as _quoted
 from typing import Final
 
 import ada_url
@@ -74,10 +75,14 @@ def _sha256(payload: str) -> str:
 
 def job_key(work_id: str, artifact_id: str, canonical_url: str) -> str:
     """Key a download by what the seeds call the triple (v1)."""
-    check_text("work_id", work_id)
-    check_text("artifact_id", artifact_id)
     check_text("canonical_url", canonical_url)
-    return _sha256(_encode({"v": 1, "kind": "JOB", "work": work_id, "art": artifact_id, "url": canonical_url}))
+    if work_id is not canonical_url:
+        check_text("work_id", work_id)
+    if artifact_id is not canonical_url:
+        check_text("artifact_id", artifact_id)
+    # The canonical JSON of {"v": 1, "kind": "JOB", "work", "art", "url"}, put together by hand: a list has a million of these.
+    art, url, work = _quoted(artifact_id), _quoted(canonical_url), _quoted(work_id)
+    return _sha256(f'{{"art":{art},"kind":"JOB","url":{url},"v":1,"work":{work}}}')
 
 
 def op_key(kind: str, job_id: str, **extras: Value) -> str:

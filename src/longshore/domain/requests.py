@@ -42,10 +42,9 @@ def download_request(
     if _CONTROL.search(url):
         raise NotAUrl("a URL has no control characters")
     try:
-        parsed = ada_url.URL(url)
+        canonical = ada_url.normalize_url(url).partition("#")[0]
     except ValueError:
         raise NotAUrl(f"not a URL: {shown(url)!r}") from None
-    canonical = parsed.href.partition("#")[0]
     plain = sha256 is None and size_bytes is None and media_type is None and not digests
     return JobRequest(
         job_type=DOWNLOAD,
@@ -54,7 +53,7 @@ def download_request(
         source_ref=artifact_id or canonical,
         url=url,
         canonical_url=canonical,
-        host=parsed.host,
+        host=authority(canonical),
         mirrors=tuple(_mirror(mirror) for mirror in mirrors),
         expect=_NO_EXPECTATION if plain else _expectation(sha256, size_bytes, media_type, digests),
         name=name if name is None else check_text("name", name),
@@ -65,6 +64,14 @@ def download_request(
         request_id=request_id,
         retry_of=retry_of,
     )
+
+
+def authority(canonical: str) -> str:
+    """Read host and port out of a canonical URL: the same as `keys.host_of`, without parsing it again."""
+    rest = canonical.partition(":")[2]
+    if not rest.startswith("//"):
+        return ""
+    return rest[2:].partition("/")[0].partition("?")[0].rpartition("@")[2]
 
 
 def _expectation(

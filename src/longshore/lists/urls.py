@@ -82,8 +82,10 @@ class _Item:
         """Make the job, or say what is wrong with it."""
         if self.bad is not None:
             return self.bad
-        url, *mirrors = self.line.split("\t") if "\t" in self.line else (self.line,)
         try:
+            if self.options is None and "\t" not in self.line:
+                return download_request(self.line)
+            url, *mirrors = self.line.split("\t")
             mirrors = [mirror.strip() for mirror in mirrors if mirror.strip()]
             return download_request(url.strip(), mirrors=mirrors, **(self.options or {}))
         except NotAUrl as error:
