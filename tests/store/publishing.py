@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from longshore.domain.model import Blob, Scope
-from longshore.store import Part, Staged, Store
+from longshore.store import Part, QuotaSettings, Staged, Store, StoreSettings
 
 SCOPE = Scope("acme", "corpus")
+NO_FLOOR = StoreSettings(quota=QuotaSettings(free_bytes_min=0))  # for disks that are small on purpose
 
 
 def staged(body: bytes, job_id: str = "job-1", epoch: int = 1, scope: Scope = SCOPE) -> Staged:

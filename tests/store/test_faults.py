@@ -15,11 +15,9 @@ import pytest
 from longshore import failpoints
 from longshore.domain.model import Blob
 from longshore.errors import DiskFull, NotFound, PublishFailed, StoreError
-from longshore.store import LocalStore, QuotaSettings, StoreSettings, barriers, disk
-from tests.store.publishing import SCOPE, files_below, linked, of_part, publish, staged, wrong_blobs
+from longshore.store import LocalStore, barriers, disk
+from tests.store.publishing import NO_FLOOR, SCOPE, files_below, linked, of_part, publish, staged, wrong_blobs
 from tests.support.disks import small_disk
-
-NO_FLOOR = StoreSettings(quota=QuotaSettings(free_bytes_min=0))
 
 
 def fail_at(monkeypatch: pytest.MonkeyPatch, step: str, code: int, *, times: int = 1) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from longshore import failpoints
 from longshore.domain.model import Blob, Validators
 from longshore.store import LocalStore, barriers
-from tests.store.publishing import SCOPE, linked, of_part, staged, wrong_blobs
+from tests.store.publishing import NO_FLOOR, SCOPE, linked, of_part, staged, wrong_blobs
 from tests.support.disks import PowerCut, power_cut_disk
 
 Cut = tuple[str, Path, tuple[Blob, ...], int]
@@ -51,7 +51,7 @@ def check_cuts(recorder: Recorder) -> None:
     for name, copy, promised, _ in recorder.cuts:
         with recorder.disk.after(copy) as where:
             assert wrong_blobs(where / "store") == [], name
-            store = LocalStore(where / "store")
+            store = LocalStore(where / "store", NO_FLOOR)
             try:
                 for blob in promised:
                     assert store.check(SCOPE, blob.pointer, blob.sha256, blob.size_bytes) is None, name
@@ -62,7 +62,7 @@ def check_cuts(recorder: Recorder) -> None:
 @pytest.mark.parametrize("size", [2, barriers.FEW + 2], ids=["fsync-each", "syncfs"])
 def test_every_step_of_a_publish(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with power_cut_disk() as disk:
-        store = LocalStore(disk.root / "store")
+        store = LocalStore(disk.root / "store", NO_FLOOR)
         seen: dict[str, int] = {}
 
         def first_two(name: str) -> bool:
@@ -84,7 +84,7 @@ def test_every_step_of_a_publish(size: int, monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_cut_shows_a_missing_barrier(skipped: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test can fail: without one of the barriers something promised is lost."""
     with power_cut_disk() as disk:
-        store = LocalStore(disk.root / "store")
+        store = LocalStore(disk.root / "store", NO_FLOOR)
         recorder = Recorder(disk, lambda _: False)
         wait = barriers.Barrier.wait
 
@@ -105,7 +105,7 @@ def test_the_cut_shows_a_missing_barrier(skipped: str, monkeypatch: pytest.Monke
 def test_a_part_never_promises_more_than_the_disk_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     body = os.urandom((1 << 20) + 4321)
     with power_cut_disk() as disk:
-        store = LocalStore(disk.root / "store")
+        store = LocalStore(disk.root / "store", NO_FLOOR)
         recorder = Recorder(disk, lambda name: name.startswith("part."))
         monkeypatch.setattr(failpoints, "hit", recorder.hit)
         recorder.active = True
@@ -129,7 +129,7 @@ def test_a_part_never_promises_more_than_the_disk_holds(monkeypatch: pytest.Monk
 
 
 def check_part(root: Path, name: str, body: bytes, durable: int) -> None:
-    store = LocalStore(root)
+    store = LocalStore(root, NO_FLOOR)
     try:
         facts = store.old_part(SCOPE, "big")
         promised = facts.durable_bytes if facts is not None else 0

@@ -110,6 +110,21 @@ def test_a_body_of_unknown_length_stops_at_the_floor(tmp_path: Path, free: list[
     store.close()
 
 
+def test_small_bodies_stop_at_the_floor_and_at_the_budget(tmp_path: Path, free: list[int]) -> None:
+    store = opened(tmp_path, tenant_bytes=1000)
+    held = staged(bytes(600), "a")
+    publish(store, held)
+    items = [staged(b"x" * 300, "b"), staged(b"y" * 300, "c"), staged(bytes(600), "d")]
+    outcomes = store.stage(items)
+    assert [type(outcome) for outcome in outcomes] == [type(None), OverBudget, type(None)]  # the last is held already
+    store.clean(items)
+    free[0] = 10 * MIB + 100
+    outcomes = store.stage(items[:1])
+    assert [type(outcome) for outcome in outcomes] == [DiskFull]
+    assert list(store.parts()) == []
+    store.close()
+
+
 def test_a_tenants_budget(tmp_path: Path, free: list[int]) -> None:
     store = opened(tmp_path, tenant_bytes=1000)
     publish(store, staged(bytes(600)))

@@ -84,7 +84,7 @@ class LocalStore(Recovering):
 
     def stage(self, items: Sequence[Staged]) -> list[StoreError | None]:
         """Make every item durable under a private name, with one barrier for all of them."""
-        results: list[StoreError | None] = [None] * len(items)
+        results = self.admitted(items, here=True)
         with self._barriers.open(len(items), "stage.barrier") as barrier:
             for scope, indices in _by_scope(items).items():
                 try:
@@ -111,6 +111,8 @@ class LocalStore(Recovering):
         directory = self.staging.small(scope)
         try:
             for index in indices:
+                if results[index] is not None:
+                    continue
                 try:
                     self._stage_one(items[index], directory, barrier)
                 except OSError as error:

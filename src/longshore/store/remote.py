@@ -128,9 +128,11 @@ class RemoteStore(Recovering):
 
     def stage(self, items: Sequence[Staged]) -> list[StoreError | None]:
         """Make parts durable here; a small body is durable only when it is put."""
-        results: list[StoreError | None] = [None] * len(items)
+        results = self.admitted(items, here=False)
         with self._barriers.open(0, "stage.barrier") as barrier:
             for index, item in enumerate(items):
+                if results[index] is not None:
+                    continue
                 try:
                     names.check_sha256(item.sha256)
                     if isinstance(item.body, Part):

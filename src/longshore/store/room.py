@@ -30,7 +30,7 @@ _SUM: Final = struct.Struct("<Q")
 class QuotaSettings:
     """Limits of a store; 0 means none."""
 
-    free_bytes_min: int = 64 << 20
+    free_bytes_min: int = 8 << 20
     margin_factor: float = 1.05
     tenant_bytes: int = 0
 
@@ -111,9 +111,16 @@ class Rooms:
             self._by_tenant[scope.tenant_id] = self._by_tenant.get(scope.tenant_id, 0) + nbytes
         return Reservation(self, scope.tenant_id, nbytes, shared)
 
-    def check_floor(self) -> None:
-        """Raise `DiskFull` if less is free than must stay free."""
-        self._check_free(0, 0)
+    def check_floor(self, need: int = 0) -> None:
+        """Raise `DiskFull` if less would be free than must stay free."""
+        self._check_free(need, 0)
+
+    def budget_left(self, tenant_id: str) -> int | None:
+        """Say how many bytes a tenant may still add; None without a limit."""
+        if not self.settings.tenant_bytes:
+            return None
+        with self._lock:
+            return self.settings.tenant_bytes - self.used_bytes(tenant_id) - self._by_tenant.get(tenant_id, 0)
 
     def room(self) -> Room:
         """Say how much there is, over all processes."""

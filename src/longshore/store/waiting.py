@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
 from longshore.domain.model import Blob, Scope
-from longshore.errors import NotFound, PublishFailed, StoreError
+from longshore.errors import DiskFull, NotFound, OverBudget, PublishFailed, StoreError
 from longshore.store import disk, names
 from longshore.store.contract import Staged
 from longshore.store.parts import Part, PartFacts
@@ -92,6 +92,40 @@ class Recovering(WaitingRoom):
     def find(self, scope: Scope, sha256: str, content_type: str) -> Blob | None:
         """Find a blob by its hash and make sure that it stays."""
         raise NotImplementedError
+
+    def admitted(self, items: Sequence[Staged], *, here: bool) -> list[StoreError | None]:
+        """Look at room and budgets for the small bodies of a batch (a part has its reservation); `here`: on this disk."""
+        results: list[StoreError | None] = [None] * len(items)
+        small = [(index, item) for index, item in enumerate(items) if isinstance(item.body, bytes)]
+        try:
+            if here and small:
+                self.staging.rooms.check_floor(sum(item.size_bytes for _, item in small))
+        except DiskFull as error:
+            for index, _ in small:
+                results[index] = error
+            return results
+        left: dict[str, int | None] = {}
+        for index, item in small:
+            tenant = item.scope.tenant_id
+            if tenant not in left:
+                left[tenant] = self.staging.rooms.budget_left(tenant)
+            results[index] = self._over_budget(item, left)
+        return results
+
+    def _over_budget(self, item: Staged, left: dict[str, int | None]) -> OverBudget | None:
+        """Take an item out of its tenant's budget, or say that it does not fit; what is held already costs nothing."""
+        room = left[item.scope.tenant_id]
+        if room is None:
+            return None
+        if item.size_bytes <= room:
+            left[item.scope.tenant_id] = room - item.size_bytes
+            return None
+        if self.find(item.scope, names.check_sha256(item.sha256), item.content_type) is not None:
+            return None
+        return OverBudget(
+            f"the tenant may add {max(0, room)} bytes; {item.size_bytes} are too many",
+            hint="raise quota.tenant_bytes or purge",
+        )
 
     def recover(
         self, scope: Scope, job_id: str, epoch: int, *, sha256: str, size_bytes: int, content_type: str
