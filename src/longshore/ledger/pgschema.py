@@ -30,28 +30,28 @@ SELECT 'column ' || c.relname || '.' || a.attname,
        format_type(a.atttypid, a.atttypmod) || ' ' || a.attnotnull || ' ' || coalesce(pg_get_expr(d.adbin, d.adrelid), '')
   FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
   LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
- WHERE c.relnamespace = %(schema)s::regnamespace AND c.relkind IN ('r', 'v') AND a.attnum > 0 AND NOT a.attisdropped
+ WHERE c.relnamespace = (%(schema)s::text)::regnamespace AND c.relkind IN ('r', 'v') AND a.attnum > 0 AND NOT a.attisdropped
 UNION ALL
-SELECT 'table ' || relname, relkind || ' ' || relrowsecurity || ' ' || relforcerowsecurity || ' ' || coalesce(reloptions::text, '')
-  FROM pg_class WHERE relnamespace = %(schema)s::regnamespace AND relkind IN ('r', 'v')
+SELECT 'table ' || relname, relkind::text || ' ' || relrowsecurity || ' ' || relforcerowsecurity || ' ' || coalesce(reloptions::text, '')
+  FROM pg_class WHERE relnamespace = (%(schema)s::text)::regnamespace AND relkind IN ('r', 'v')
 UNION ALL
 SELECT 'constraint ' || conrelid::regclass::text || '.' || conname, pg_get_constraintdef(oid)
-  FROM pg_constraint WHERE connamespace = %(schema)s::regnamespace AND conrelid <> 0
+  FROM pg_constraint WHERE connamespace = (%(schema)s::text)::regnamespace AND conrelid <> 0
 UNION ALL
 SELECT 'index ' || c.relname, pg_get_indexdef(i.indexrelid)
-  FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relnamespace = %(schema)s::regnamespace
+  FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relnamespace = (%(schema)s::text)::regnamespace
 UNION ALL
-SELECT 'trigger ' || t.tgname, pg_get_triggerdef(t.oid) || ' ' || t.tgenabled
+SELECT 'trigger ' || t.tgname, pg_get_triggerdef(t.oid) || ' ' || t.tgenabled::text
   FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
- WHERE c.relnamespace = %(schema)s::regnamespace AND NOT t.tgisinternal
+ WHERE c.relnamespace = (%(schema)s::text)::regnamespace AND NOT t.tgisinternal
 UNION ALL
 SELECT 'function ' || p.proname, pg_get_functiondef(p.oid) || ' ' || pg_get_userbyid(p.proowner)
-  FROM pg_proc p WHERE p.pronamespace = %(schema)s::regnamespace
+  FROM pg_proc p WHERE p.pronamespace = (%(schema)s::text)::regnamespace
 UNION ALL
 SELECT 'policy ' || tablename || '.' || policyname, roles::text || ' ' || cmd || ' ' || coalesce(qual, '') || ' ' || coalesce(with_check, '')
-  FROM pg_policies WHERE schemaname = %(schema)s
+  FROM pg_policies WHERE schemaname = %(schema)s::text
 UNION ALL
-SELECT 'view ' || viewname, definition FROM pg_views WHERE schemaname = %(schema)s
+SELECT 'view ' || viewname, definition FROM pg_views WHERE schemaname = %(schema)s::text
 """
 
 failpoints.declare("schema.migrate")
@@ -82,6 +82,7 @@ def check_postgres(url: str) -> None:
         if have == 0:
             raise NoDepot(f"there is no ledger in the database {connection.info.dbname!r}")
         check_version(have, "postgres", f"the ledger in {connection.info.dbname!r}")
+        connection.execute("SELECT dispatch_rebase_events()")  # of a ledger that was restored on another server
 
 
 def migrate_postgres(url: str) -> list[int]:
@@ -162,7 +163,7 @@ def _objects(connection: Connection, schema: str) -> dict[str, str]:
     with connection.transaction():
         connection.execute("SELECT set_config('search_path', %s, true)", (schema,))
         rows = connection.execute(_OBJECTS, {"schema": schema}).fetchall()
-    bare = re.compile(rf'\b{re.escape(schema)}\.|"?\b{re.escape(schema)}\b"?')
+    bare = re.compile(rf"\b{re.escape(schema)}\.|(?<=search_path TO )'{re.escape(schema)}'")
     return {str(name): _SPACE.sub(" ", bare.sub("", str(text))) for name, text in rows}
 
 

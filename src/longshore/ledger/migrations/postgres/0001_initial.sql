@@ -597,6 +597,7 @@ BEGIN
     EXECUTE format('GRANT SELECT ON %I TO longshore_app', name);
   END LOOP;
   EXECUTE format('GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA %I TO longshore_app, longshore_dispatcher', current_schema());
+  GRANT UPDATE ON SEQUENCE events_base TO longshore_dispatcher;
 END $$;
 
 -- What must see all tenants: functions of the dispatcher, run with its rights. They take and give as little as they can.
@@ -832,7 +833,9 @@ DECLARE
   newest bigint;
   next bigint := events_horizon();
 BEGIN
-  SELECT max(seq) INTO newest FROM events;
+  SELECT max(last.seq) INTO newest FROM (SELECT DISTINCT c.tenant_id, c.project_id FROM counters c) AS s
+   CROSS JOIN LATERAL (SELECT e.seq FROM events e WHERE e.tenant_id = s.tenant_id AND e.project_id = s.project_id
+                        ORDER BY e.seq DESC LIMIT 1) AS last;
   IF newest >= next + (1 << 20) AND NOT EXISTS (
       SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL AND pid <> pg_backend_pid()) THEN
     PERFORM setval('events_base', (SELECT last_value FROM events_base) + newest - next + (1 << 20));
