@@ -245,6 +245,7 @@ class Sqlite:
                 self._transact(group)
             finally:
                 fcntl.flock(self._lock, fcntl.LOCK_UN)
+            failpoints.hit("ledger.committed")
         except (apsw.Error, OSError) as error:
             failure = translated(error, self.path)
             failure.__cause__ = error
@@ -262,7 +263,6 @@ class Sqlite:
             started = time.perf_counter()
             failpoints.hit("ledger.commit")
             writer.execute("COMMIT")
-            failpoints.hit("ledger.committed")
             if self.commit_seconds is not None:
                 self.commit_seconds(time.perf_counter() - started)
         finally:

@@ -159,3 +159,7 @@ SELECT min(at) FROM (
   UNION ALL SELECT CASE WHEN EXISTS (SELECT 1 FROM lanes AS l JOIN jobs AS j ON j.lane_id = l.lane_id AND j.ready = 1
                                       WHERE l.ready = 1 AND l.parked_until IS NULL) THEN :now END
 ) AS due
+
+-- claims_ended --
+-- The grants that ended in one way (for the tests and the doctor; reads all of them).
+SELECT job_id, epoch, owner FROM job_claims WHERE outcome = :outcome
