@@ -126,7 +126,7 @@ def test_security_headers_are_on_every_answer(site: Site) -> None:
             headers = client.get(path).headers
             assert headers["x-content-type-options"] == "nosniff", path
             assert headers["x-frame-options"] == "DENY", path
-            assert headers["referrer-policy"] == "no-referrer", path
+            assert headers["referrer-policy"] == "same-origin", path
             assert "default-src 'none'" in headers["content-security-policy"], path
             assert "unsafe" not in headers["content-security-policy"], path
             assert "server" not in headers, path

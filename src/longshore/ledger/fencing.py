@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from longshore.domain.model import Lease
 from longshore.errors import BadInput, LeaseLost
+from longshore.ledger import meter
 from longshore.ledger.records import Fenced
 from longshore.ledger.rows import fence_rows
 from longshore.ledger.tx import Row, Tx
@@ -40,6 +41,7 @@ def fence(tx: Tx, leases: Sequence[Lease]) -> Held:
 
 def lost(lease: Lease) -> LeaseLost:
     """Say which lease is lost."""
+    meter.SEEN["fenced"] += 1
     return LeaseLost(
         f"the lease of job {lease.job_id} (epoch {lease.epoch}) is lost; nothing was written",
         hint="stop working on it: another worker has it, or the job is over",

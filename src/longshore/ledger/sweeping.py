@@ -11,6 +11,7 @@ from typing import Final
 
 from longshore.domain.model import Micros, Scope, Status
 from longshore.domain.states import CANCELED, TORRENT
+from longshore.ledger import meter
 from longshore.ledger.planning import add_counts
 from longshore.ledger.records import Swept
 from longshore.ledger.rows import by_tenant, encoded
@@ -33,6 +34,7 @@ def give_back(tx: Tx, rows: Sequence[Row], outcome: str) -> None:
     """End leases that ended without a word: canceled where that was asked for, ready again otherwise."""
     if not rows:
         return
+    meter.SEEN[outcome] += len(rows)
     for tenant, group in by_tenant(rows, lambda row: Scope(row[1], row[2])):
         tx.enter(tenant)
         _end_leases(tx, [row for _, row in group], outcome)

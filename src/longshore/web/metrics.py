@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
@@ -20,7 +20,7 @@ from longshore.domain.model import SECOND
 from longshore.domain.notes import Note
 from longshore.domain.reasons import REASONS
 from longshore.domain.states import Status
-from longshore.ledger import depotwide
+from longshore.ledger import depotwide, meter
 from longshore.web import health
 from longshore.web.access import Scraper
 from longshore.web.service import Service
@@ -86,8 +86,6 @@ class Metrics:
             "longshore_verify_failures_total", "Bodies that failed a check.", ["check"], registry=registry
         )
         self.limited = Counter("longshore_rate_limited_total", "Answers 429 and Retry-After.", registry=registry)
-        self.expired = Counter("longshore_leases_expired_total", "Leases that ran out.", registry=registry)
-        self.fenced = Counter("longshore_fenced_writes_total", "Writes of a lost lease, refused.", registry=registry)
         self.commits = Histogram(
             "longshore_ledger_commit_duration_seconds", "Group commits.", buckets=_COMMITS, registry=registry
         )
@@ -150,7 +148,7 @@ class LedgerGauges(Collector):
         """Name nothing: registering must not ask the ledger."""
         return iter(())
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         """Read everything once."""
         service = self.service
         found: depotwide.Totals = service.ledger.read(depotwide.totals, service.hosts)
@@ -164,6 +162,9 @@ class LedgerGauges(Collector):
         last = (found.last_success_at or 0) / SECOND
         yield GaugeMetricFamily("longshore_last_success_timestamp_seconds", "When something was last completed.", last)
         yield GaugeMetricFamily("longshore_ledger_writer_queue", "Writes that wait.", service.ledger.queue_length())
+        expired, fenced = meter.SEEN["expired"], meter.SEEN["fenced"]
+        yield CounterMetricFamily("longshore_leases_expired", "Leases that ran out, noticed here.", expired)
+        yield CounterMetricFamily("longshore_fenced_writes", "Writes of a lost lease, refused.", fenced)
         if (room := health.room(service)) is not None:
             yield GaugeMetricFamily("longshore_disk_free_bytes", "Free bytes on the store's disk.", room.free_bytes)
         build = GaugeMetricFamily("longshore_build_info", "What runs.", labels=["version", "schema"])

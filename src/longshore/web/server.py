@@ -18,6 +18,7 @@ import uvicorn
 from longshore.depot import AsyncDepot
 from longshore.domain.notes import Note
 from longshore.ledger import tokens
+from longshore.torrents.opening import syncing
 from longshore.web.app import make_app
 from longshore.web.metrics import Metrics
 from longshore.web.service import Service
@@ -136,7 +137,7 @@ async def serve(
         proxy_headers=False,
     )
     server = Server(config, service, ready)
-    async with beside(depot, settings, server):
+    async with beside(depot, settings, server), syncing(depot, wanted=settings.workers):
         await server.serve([listener])
     notify_systemd("STOPPING=1")
     return server.seen[0] if server.seen else 0

@@ -35,7 +35,6 @@ class Service:
     depot: Any = None  # for what needs more than ledger and store: uploads, torrents
     metrics: Any = None
     wake: Callable[[], None] = lambda: None  # tells the workers of this process that there is work
-    torrents: Any = None  # the torrent side, where it is configured
     started_at: Micros = 0
     first_code: str | None = None  # of the first-run link; used once
     wrong: Throttle | None = None

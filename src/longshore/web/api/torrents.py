@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from fastapi import Request, Response
+from fastapi import Response
 
 from longshore.domain.model import Job, Scope
-from longshore.domain.states import TORRENT, Status
+from longshore.domain.states import ACTIVE, TORRENT, Status
 from longshore.ledger import listing, lookup
+from longshore.ledger.torrents import start_torrent, want_cancel
+from longshore.torrents.desk import request_of
 from longshore.web.access import Reader, Writer
-from longshore.web.api.bulk import act_on_all
-from longshore.web.api.routing import After, Limit, PathId, Serving, not_found, request_id, router
-from longshore.web.models import BulkIn, BulkOut, JobAnswer, JobOut, JobPage, TorrentIn
-from longshore.web.problems import Problem
+from longshore.web.api.routing import After, Limit, PathId, Serving, not_found, router
+from longshore.web.models import BulkOut, JobAnswer, JobOut, JobPage, TorrentIn
 from longshore.web.service import Service
 from longshore.web.views import View, job_view
 
@@ -34,16 +34,16 @@ async def list_torrents(
     response_model=JobAnswer,
     responses={200: {"model": JobAnswer, "description": "An active job for it exists"}},
 )
-async def create_torrent(
-    body: TorrentIn, request: Request, response: Response, caller: Writer, service: Serving
-) -> View:
-    """Start a torrent for a book. Asking again while it is active gives the same job."""
-    if service.torrents is None:
-        raise Problem(503, "torrents_off", "no torrent client is configured (section qbittorrent)")
-    created, job = await service.torrents.start(caller.scope, body, request_id(request))
-    response.status_code = 202 if created else 200
+async def create_torrent(body: TorrentIn, response: Response, caller: Writer, service: Serving) -> View:
+    """Start a torrent for a book. Asking for the same again gives the same job; the sync hands it to the client."""
+    asked = request_of(
+        caller.scope, body.source, user_id=body.user_id, book_id=body.book_id, media_type=body.media_type
+    )
+    started = await service.ledger.soon(start_torrent, asked)
+    job = await service.ledger.read_soon(lookup.job, caller.scope, started.job_id)
+    response.status_code = 202 if started.created else 200
     response.headers["Location"] = f"/api/v1/torrents/{job.job_id}"
-    return {"created": created, "job": job_view(job)}
+    return {"created": started.created, "job": job_view(job)}
 
 
 async def _torrent(service: Service, scope: Scope, job_id: str) -> Job:
@@ -62,5 +62,7 @@ async def show_torrent(job_id: PathId, caller: Reader, service: Serving) -> View
 @routes.post("/torrents/{job_id}/cancel", response_model=BulkOut)
 async def cancel_torrent(job_id: PathId, caller: Writer, service: Serving) -> View:
     """Cancel one torrent job."""
-    await _torrent(service, caller.scope, job_id)
-    return await act_on_all(service, caller.scope, BulkIn(job_ids=[job_id]), "cancel")
+    before = await _torrent(service, caller.scope, job_id)
+    await service.ledger.soon(want_cancel, caller.scope, job_id, with_files=False)
+    acted = [job_id] if before.status in ACTIVE else []
+    return {"count": len(acted), "job_ids": acted}

@@ -23,7 +23,7 @@ function isHeld() {
   const active = document.activeElement;
   return Boolean(
     document.querySelector("dialog[open], [data-live] input:checked") ||
-      (active?.matches("input, textarea, select") && active.closest("[data-live]")) ||
+      (active?.matches('input:not([type="checkbox"]), textarea, select') && active.closest("[data-live]")) ||
       String(getSelection()).length > 0,
   );
 }
@@ -115,8 +115,7 @@ function tell(text, tone = "good") {
   place.append(note);
 }
 
-async function send(form, button) {
-  const body = new URLSearchParams(new FormData(form, button));
+async function send(form, body) {
   const answer = await fetch(form.action, {
     method: "POST", body, headers: { "X-CSRF-Token": csrf, Accept: "application/json" }, credentials: "same-origin",
   });
@@ -125,6 +124,7 @@ async function send(form, button) {
     tell(said.told ?? "done");
     if (said.goto) { location.assign(said.goto); return; }
     form.querySelectorAll("textarea").forEach((area) => { area.value = ""; });
+    document.querySelectorAll("[data-live] input:checked").forEach((box) => { box.checked = false; });
     schedule(10);
   } else {
     tell(said.detail ?? `not done (${answer.status})`, "bad");
@@ -138,8 +138,9 @@ document.addEventListener("submit", (event) => {
   event.preventDefault();
   if (form.dataset.ask && !confirm(form.dataset.ask)) return;
   const button = event.submitter;
+  const body = new URLSearchParams(new FormData(form, button)); // before the button is disabled: it carries a value
   if (button) button.disabled = true;
-  send(form, button).catch(() => tell("the server does not answer", "bad")).finally(() => { if (button) button.disabled = false; });
+  send(form, body).catch(() => tell("the server does not answer", "bad")).finally(() => { if (button) button.disabled = false; });
 });
 
 // ---- copy, select, theme

@@ -1,0 +1,28 @@
+"""Write docs/reference/openapi.json from the routes: `python -m scripts.openapi`. A test fails when it is out of date."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference" / "openapi.json"
+
+
+def document() -> str:
+    """Describe the API as the running program would."""
+    from longshore.ledger import Ledger
+    from longshore.store import StoreSettings, open_store
+    from longshore.web.app import describe, make_app
+    from longshore.web.service import Service
+    from longshore.web.settings import ServeSettings
+
+    with tempfile.TemporaryDirectory() as folder, Ledger.open(Path(folder, "ledger.db"), create=True) as ledger:
+        store = open_store(str(Path(folder, "store")), StoreSettings())
+        app = make_app(Service(ledger, store, ServeSettings()))
+        return json.dumps(describe(app), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    TARGET.parent.mkdir(parents=True, exist_ok=True)
+    TARGET.write_text(document(), encoding="utf-8")
