@@ -87,7 +87,7 @@ def partial(thing: Thing, first: int, last: int, total: int | str | None = None)
     return {**thing.facts(), "Content-Range": f"bytes {first}-{last}/{whole}", "Content-Length": str(last - first + 1)}
 
 
-def _rest(thing: Thing, request: Request) -> tuple[int, dict[str, str | None], bytes]:
+def honest(thing: Thing, request: Request) -> tuple[int, dict[str, str | None], bytes]:
     """Status, headers and body of the honest answer to a GET."""
     span = thing.span(request)
     if span is None or span[0] >= len(thing.body):
@@ -182,7 +182,7 @@ def cut(thing: Thing, after: int, how: str = "hangup") -> Behaviour:
     """Declare everything, send `after` bytes of this answer, then `hangup`, `reset` or `hang` (a stall)."""
 
     def behave(request: Request, wire: Wire) -> None:
-        code, headers, body = _rest(thing, request)
+        code, headers, body = honest(thing, request)
         wire.answer(code, headers, body[:after])
         getattr(wire, how)()
 
@@ -193,7 +193,7 @@ def overlong(thing: Thing, extra: bytes) -> Behaviour:
     """Send more than was declared."""
 
     def behave(request: Request, wire: Wire) -> None:
-        code, headers, body = _rest(thing, request)
+        code, headers, body = honest(thing, request)
         wire.answer(code, headers, body + extra)
         wire.hangup()
 
@@ -204,7 +204,7 @@ def drip(thing: Thing, step: int, every_s: float) -> Behaviour:
     """Send `step` bytes every `every_s` seconds."""
 
     def behave(request: Request, wire: Wire) -> None:
-        code, headers, body = _rest(thing, request)
+        code, headers, body = honest(thing, request)
         wire.answer(code, headers)
         for at in range(0, len(body), step):
             wire.send(body[at : at + step])
@@ -217,7 +217,7 @@ def chunked(thing: Thing, step: int = 1000, *, end: bytes = b"0\r\n\r\n", code: 
     """Send with chunked coding; `end=b""` leaves the last chunk out."""
 
     def behave(request: Request, wire: Wire) -> None:
-        plain, headers, body = _rest(thing, request)
+        plain, headers, body = honest(thing, request)
         wire.answer(code or plain, {**headers, "Content-Length": None, "Transfer-Encoding": "chunked"})
         for at in range(0, len(body), step):
             piece = body[at : at + step]
@@ -243,7 +243,7 @@ def encoded(thing: Thing, label: str = "gzip", body: bytes | None = None) -> Beh
     """Answer encoded, whatever was asked."""
 
     def behave(request: Request, wire: Wire) -> None:
-        code, headers, plain = _rest(thing, request)
+        code, headers, plain = honest(thing, request)
         data = gzip.compress(plain, mtime=0) if body is None else body
         wire.answer(code, {**headers, "Content-Encoding": label, "Content-Length": str(len(data))}, data)
 
@@ -345,7 +345,7 @@ class Gate:
         if request.method == "HEAD":
             self.thing(request, wire)
             return
-        code, headers, body = _rest(self.thing, request)
+        code, headers, body = honest(self.thing, request)
         wire.answer(code, headers, body[: self.after])
         self.reached.set()
         while not self.opened.wait(0.02):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Coroutine
 from typing import Final, Self
 
 import pycurl
@@ -69,34 +70,33 @@ class Transfer:
 
     async def fetch(self, ask: Ask, sink: Sink) -> Answer:
         """GET: give the body to the sink. Raise `Reasoned` for every end that is not the body, 304 or 416 asked for."""
-        return await self._guarded(ask, sink)
+        return await self.guard(ask, self._walk(ask, sink))
 
     async def probe(self, ask: Ask) -> Answer:
         """HEAD: the same without a body."""
-        return await self._guarded(ask, None)
+        return await self.guard(ask, self._walk(ask, None))
 
-    async def _guarded(self, ask: Ask, sink: Sink | None) -> Answer:
-        """Walk under the ask's own deadline and cancel event, if it has them."""
+    async def guard(self, ask: Ask, work: Coroutine[None, None, Answer]) -> Answer:
+        """Do the work under the ask's own deadline and cancel event, if it has them."""
         deadline = ask.deadline_s if ask.deadline_s is not None else self.settings.deadline_s
         if not deadline and ask.cancel is None:
-            return await self._walk(ask, sink)
-        walk = asyncio.ensure_future(self._walk(ask, sink))
+            return await work
+        task = asyncio.ensure_future(work)
         watch = asyncio.ensure_future(ask.cancel.wait()) if ask.cancel is not None else None
         try:
-            await asyncio.wait(
-                {walk, watch} if watch else {walk}, timeout=deadline or None, return_when="FIRST_COMPLETED"
-            )
-            if walk.done():
-                return walk.result()
+            either = {task, watch} if watch else {task}
+            await asyncio.wait(either, timeout=deadline or None, return_when="FIRST_COMPLETED")
+            if task.done():
+                return task.result()
             if watch is not None and watch.done():
                 raise Reasoned("canceled", "canceled by request")
             raise Reasoned("deadline", f"not finished within {deadline:g} s")
         finally:
             if watch is not None:
                 watch.cancel()
-            if not walk.done():
-                walk.cancel()
-                await asyncio.wait({walk})
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
 
     async def _walk(self, ask: Ask, sink: Sink | None) -> Answer:
         """Follow redirects to the answer; every hop is judged, asks for its slot and gets only its own secrets."""

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from base64 import b64encode
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import pycurl
@@ -163,9 +164,9 @@ class Line:
         self._reactor.drop(self)
         self.easy.close()
 
-    def resume(self) -> None:
-        """Go on after a pause."""
-        if self.held:
+    def _resume(self, run: asyncio.Future[None] | None) -> None:
+        """Go on after a pause, if this is still the same run: a handle serves one after the other."""
+        if self.held and self._done is run:
             self.held = False
             self._reactor.resume(self)
 
@@ -211,7 +212,7 @@ class Line:
             if self.sink is None:
                 return
             self._limit = self._body_limit(head)
-            self.sink.resume = self.resume
+            self.sink.resume = partial(self._resume, self._done)
             self._take = self.sink.write
             self.sink.begin(head)
         elif head.status not in REDIRECTS:

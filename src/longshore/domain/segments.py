@@ -1,0 +1,71 @@
+"""When one body is fetched over several connections, and in which pieces. Pure decisions; `transfer.segments` acts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from longshore.domain.heads import Head
+
+FAST_BYTES_S: Final = 64 << 20  # a single stream this fast is not the bottleneck
+SHORT_S: Final = 1.5  # what one stream finishes within this is not worth more connections
+PIECE_S: Final = 0.75  # how long one piece should take on one connection
+SMALLEST_PIECE: Final = 256 << 10
+LARGEST_PIECE: Final = 4 << 20
+WINDOW_BYTES: Final = 48 << 20  # received but not yet delivered, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How the rest of a body is divided: `count` connections, pieces of `piece` bytes, `window` bytes ahead at most."""
+
+    count: int
+    piece: int
+    window: int
+
+
+def identity(head: Head, start: int) -> tuple[str, int] | None:
+    """Give entity tag and length of an object whose ranges can be trusted to be its own, or None.
+
+    Without a strong validator pieces of two versions could not be told apart, so there are no pieces.
+    """
+    etag, total = head.validators.strong_etag, head.total
+    if etag is None or total is None or head.encoding is not None:
+        return None
+    if head.status == 200:
+        offers = head.headers.get("accept-ranges", "").strip().lower() == "bytes"
+        return (etag, total) if offers and start == 0 else None
+    span = head.content_range
+    right = span is not None and span.first == start and span.last == total - 1
+    return (etag, total) if right else None
+
+
+def split(*, left_bytes: int, rate_bytes_s: float, count: int, ours: bool) -> Split | None:
+    """Divide what is left, or None when one stream does as well. `ours`: it was we who slowed the stream down."""
+    if count < 2 or ours or left_bytes < 4 * SMALLEST_PIECE or rate_bytes_s >= FAST_BYTES_S:
+        return None
+    if left_bytes <= rate_bytes_s * SHORT_S:
+        return None
+    wanted = int(rate_bytes_s * PIECE_S) >> 16 << 16
+    most = min(
+        LARGEST_PIECE, WINDOW_BYTES // (2 * count), left_bytes // (2 * count)
+    )  # so that all have something to do
+    piece = max(SMALLEST_PIECE, min(most, wanted))
+    count = min(count, max(2, left_bytes // piece))
+    return Split(count, piece, min(WINDOW_BYTES, 3 * count * piece))
+
+
+def piece_fault(head: Head, *, etag: str, total: int, start: int, end: int) -> str | None:
+    """Say why an answer is not the piece [start, end) of that object, or None when all its claims are right."""
+    span = head.content_range
+    if head.status != 206:
+        return "no_accept_ranges"
+    if head.encoding is not None:
+        return "encoded"
+    if span is None or (span.first, span.last, span.total) != (start, end - 1, total):
+        return "bad_content_range"
+    if head.length is not None and head.length != end - start:
+        return "length_mismatch"
+    if head.validators.etag != etag:
+        return "validators_mismatch"
+    return None

@@ -1,0 +1,262 @@
+"""One body over several connections: in order, whole, one version; and one stream by itself where pieces do not work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from longshore.domain.heads import Head
+from longshore.errors import Reasoned
+from longshore.transfer import Answer, Ask, Memory, Transfer, TransferSettings
+from longshore.transfer.segments import Slots, fetch_in_pieces
+from tests.support.nginx import Nginx
+from tests.support.origin import (
+    Behaviour,
+    Origin,
+    Request,
+    Thing,
+    Wire,
+    bad_range,
+    check_stamps,
+    cut,
+    drip,
+    honest,
+    on_range,
+    other_version,
+    redirect,
+    silent,
+    stamped,
+    status,
+)
+from tests.transfer.wire import within
+
+SIZE = 4 << 20
+THING = Thing(stamped(1, SIZE))
+
+
+def held(origin: Origin, thing: Thing = THING) -> Behaviour:
+    """Send 64 KiB of the answer, then wait until others ask, too: slow, however fast the machine is."""
+
+    def behave(request: Request, wire: Wire) -> None:
+        code, headers, body = honest(thing, request)
+        wire.answer(code, headers, body[:65_536])
+        while origin.count(request.path) < 2:
+            wire.wait(0.01)
+        wire.send(body[65_536:])
+
+    return behave
+
+
+def pieces(
+    url: str, *, connections: int = 6, ask: Ask | None = None, slots: Slots | None = None
+) -> tuple[Answer, bytes]:
+    sink = Memory()
+    wanted = ask or Ask(url)
+    got = within(lambda t: fetch_in_pieces(t, wanted, sink, connections=connections, slots=slots))
+    return got, sink.body
+
+
+def test_a_slow_server_is_asked_over_several_connections(origin: Origin) -> None:
+    url = origin.add("/a", held(origin), THING)
+    got, body = pieces(url)
+    assert body == THING.body and check_stamps(body) == 1
+    assert got.received_bytes == SIZE and got.head.status == 200
+    later = origin.requests[1:]
+    assert later and all(r.headers["if-range"] == '"v1"' for r in later)
+    assert all(r.headers["range"].startswith("bytes=") for r in later)
+
+
+def test_a_short_body_is_left_alone(origin: Origin) -> None:
+    small = replace(THING, body=THING.body[:900_000])
+    got, body = pieces(origin.add("/a", small))
+    assert body == small.body and got.received_bytes == 900_000
+    assert len(origin.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [replace(THING, etag='W/"v1"'), replace(THING, etag=None), replace(THING, ranges=False)],
+    ids=["weak", "none", "no ranges"],
+)
+def test_without_proof_there_are_no_pieces(origin: Origin, thing: Thing) -> None:
+    small = replace(thing, body=thing.body[: 1 << 20])
+    got, body = pieces(origin.add("/a", drip(small, 16_384, 0.005), small))
+    assert body == small.body and len(origin.requests) == 1 and got.received_bytes == 1 << 20
+
+
+def test_a_resume_is_divided_like_a_fresh_fetch(origin: Origin) -> None:
+    url = origin.add("/a", held(origin), THING)
+    start = 1_000_001
+    got, body = pieces(url, ask=Ask(url, start=start, if_range='"v1"'))
+    assert body == THING.body[start:] and got.head.status == 206 and got.received_bytes == SIZE - start
+    assert len(origin.requests) > 1
+
+
+TRANSIENT: dict[str, Behaviour] = {
+    "cut": cut(THING, 1000),
+    "reset": cut(THING, 0, "reset"),
+    "late reset": cut(THING, 100_000, "reset"),
+    "503": status(503),
+    "429": status(429, Retry_After="60"),
+}
+
+
+@pytest.mark.parametrize("odd", TRANSIENT)
+def test_pieces_that_fail_are_fetched_again(origin: Origin, odd: str) -> None:
+    _, body = pieces(origin.add("/a", held(origin), TRANSIENT[odd], TRANSIENT[odd], THING))
+    assert body == THING.body
+
+
+WRONG = ("start", "short", "total", "star_total", "no_header", "unit", "etag", "weak_etag", "no_etag", "multipart")
+USELESS: dict[str, Behaviour] = {
+    **{how: bad_range(THING, how) for how in WRONG},
+    "ranges ignored": replace(THING, ranges=False),
+    "403": on_range(THING, status(403)),
+    "always 503": on_range(THING, status(503)),
+    "always cut": on_range(THING, cut(THING, 0)),
+}
+
+
+@pytest.mark.parametrize("how", USELESS)
+def test_where_pieces_do_not_work_the_first_stream_goes_on(origin: Origin, how: str) -> None:
+    got, body = pieces(origin.add("/a", held(origin), USELESS[how]))
+    assert body == THING.body and got.received_bytes == SIZE
+
+
+def test_an_object_that_changes_is_never_spliced(origin: Origin) -> None:
+    """Whichever request sees the new version first: the result is one version, or none with its reason."""
+    new = other_version(THING, 2)
+    for at in range(6):
+        url = origin.add(f"/{at}", held(origin), *([THING] * at), new)
+        try:
+            _, body = pieces(url)
+        except Reasoned as error:
+            assert error.reason == "object_changed"
+        else:
+            assert body == THING.body and check_stamps(body) == 1
+
+
+@pytest.mark.torture
+def test_a_stuck_piece_does_not_hold_the_rest_for_ever(origin: Origin) -> None:
+    url = origin.add("/a", held(origin), silent(), THING)
+    sink = Memory()
+    settings = TransferSettings(stall_s=3)
+    within(lambda t: fetch_in_pieces(t, Ask(url), sink, connections=4), settings=settings)
+    assert sink.body == THING.body
+
+
+def test_secrets_stay_at_the_first_origin(origin: Origin) -> None:
+    with Origin("127.0.0.2") as other:
+        there = other.add("/b", held(other), THING)
+        url = origin.add("/a", redirect(there))
+        _, body = pieces(url, ask=Ask(url, headers=(("X-Api-Key", "CANARY"),)))
+        assert body == THING.body and len(other.requests) > 1 and len(origin.requests) == 1
+        assert all("CANARY" not in str(request.headers) for request in other.requests)
+
+
+class Few(Slots):
+    """A host that has so many more slots and wants them back."""
+
+    def __init__(self, free: int) -> None:
+        self.free, self.least = free, free
+
+    def take(self) -> bool:
+        if not self.free:
+            return False
+        self.free -= 1
+        self.least = min(self.least, self.free)
+        return True
+
+    def give(self) -> None:
+        self.free += 1
+
+
+def test_slots_are_asked_for_and_given_back(origin: Origin) -> None:
+    few = Few(2)
+    _, body = pieces(origin.add("/a", held(origin), THING), slots=few)
+    assert body == THING.body and few.free == 2 and few.least == 0
+    assert len({request.peer for request in origin.requests}) <= 4, "ours, two more, and ours again after the hand-over"
+
+
+def test_without_slots_one_stream_does_it(origin: Origin) -> None:
+    _, body = pieces(origin.add("/a", drip(THING, 65_536, 0.01), THING), slots=Few(0))
+    assert body == THING.body and len(origin.requests) == 1
+
+
+class Slow:
+    """A sink that says stop after every piece of bytes and goes on a moment later."""
+
+    resume: Callable[[], None]
+
+    def __init__(self) -> None:
+        self.body = bytearray()
+        self.paused = False
+
+    def begin(self, head: Head) -> None:
+        assert not self.body
+
+    def write(self, data: bytes) -> bool:
+        assert not self.paused, "bytes came while the sink was paused"
+        self.body += data
+        self.paused = True
+        asyncio.get_running_loop().call_soon(self._go_on)
+        return False
+
+    def _go_on(self) -> None:
+        self.paused = False
+        self.resume()
+
+
+def test_backpressure_holds_the_window(origin: Origin) -> None:
+    url = origin.add("/a", held(origin), THING)
+    sink = Slow()
+    got = within(lambda t: fetch_in_pieces(t, Ask(url), sink, connections=4))
+    assert bytes(sink.body) == THING.body and got.received_bytes == SIZE
+
+
+class Refusing(Memory):
+    def write(self, data: bytes) -> bool:
+        if sum(map(len, self.pieces)) > SIZE // 2:
+            raise OSError(28, "no space")
+        return super().write(data)
+
+
+def test_what_the_sink_raises_ends_everything(origin: Origin) -> None:
+    url = origin.add("/a", held(origin), THING)
+    with pytest.raises(OSError, match="no space"):
+        within(lambda t: fetch_in_pieces(t, Ask(url), Refusing(), connections=4))
+
+
+def test_cancelling_ends_everything(origin: Origin) -> None:
+    def stuck(request: Request, wire: Wire) -> None:
+        code, headers, body = honest(THING, request)
+        wire.answer(code, headers, body[:65_536])
+        wire.hang()
+
+    url = origin.add("/a", stuck)
+
+    async def canceled(transfer: Transfer) -> None:
+        sink = Memory()
+        task = asyncio.ensure_future(fetch_in_pieces(transfer, Ask(url), sink, connections=4))
+        while len(origin.requests) < 3:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(Reasoned) as caught:
+            await fetch_in_pieces(transfer, Ask(url, deadline_s=0.5), Memory(), connections=4)
+        assert caught.value.reason == "deadline"
+
+    within(canceled)
+
+
+def test_a_real_server_with_a_limit_per_connection(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(THING.body)
+    with Nginx(tmp_path, rate="512k") as server:
+        got, body = pieces(f"{server.http}/slow/a.bin", connections=8)
+        assert body == THING.body and got.received_bytes == SIZE
+        assert len(server.requests()) > 4
