@@ -130,20 +130,18 @@ def settings() -> Iterator[str]:
         yield from ("| key | default | meaning |", "|---|---|---|")
         for name, field in keys_of(section).items():
             if name != "named":
-                yield f"| `{name}` | {_written(default_of(field))} | {field.metadata['doc']} |"
+                yield f"| `{name}` | {_written(default_of(field))} | {field.doc} |"
         if section in {"hosts", "credentials"}:
             yield from _named(section)
     yield from ("", "The shipped profiles of well-known hosts are in `longshore/config/profiles.toml`.")
 
 
 def _named(section: str) -> Iterator[str]:
-    import dataclasses
-
-    record: Any = {"hosts": HostSettings, "credentials": CredentialSettings}[section]
+    record = {"hosts": HostSettings, "credentials": CredentialSettings}[section]
     yield from ("", f'A table of its own for one host, `[{section}."example.org"]`:', "")
     yield from ("| key | meaning |", "|---|---|")
-    for field in dataclasses.fields(record):
-        yield f"| `{field.name}` | {field.metadata['doc']} |"
+    for name, key in record.KEYS.items():
+        yield f"| `{name}` | {key.doc} |"
 
 
 def _written(value: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -81,14 +80,14 @@ def test_every_key_has_a_reader_a_sentence_and_a_way_in_from_the_environment(tmp
     samples = {"int": "9", "float": "0.5", "bool": "true", "str": "x", "Secret": "x"}
     for section in ["", *sections()]:
         for name, field in keys_of(section).items():
-            plain = str(field.type).removesuffix(" | None")
+            plain = field.annotation.removesuffix(" | None")
             assert plain in READERS, name
-            assert field.metadata["doc"], name
+            assert field.doc, name
             sample = samples.get(plain, json.dumps(["10.0.0.0/8"] if plain.startswith("tuple") else {}))
-            if field.metadata["least"] is not None and float(sample) < field.metadata["least"]:
-                sample = str(field.metadata["least"])
-            if field.metadata["most"] is not None and float(sample) > field.metadata["most"]:
-                sample = str(field.metadata["most"])
+            if field.least is not None and float(sample) < field.least:
+                sample = str(field.least)
+            if field.most is not None and float(sample) > field.most:
+                sample = str(field.most)
             variable = f"LONGSHORE_{section}__{name}".upper() if section else f"LONGSHORE_{name}".upper()
             if variable != "LONGSHORE_DEPOT":
                 settings = load(tmp_path, environ={variable: sample})
@@ -193,8 +192,7 @@ def test_secrets_never_show_themselves(tmp_path: Path) -> None:
     assert settings.s3.secret_access_key == Secret("hunter2")
     listing = json.dumps(list(shown(settings)))
     assert "hunter2" not in listing
-    records = dataclasses.replace(settings, ledger="")
-    assert "hunter2" not in repr(records) + str(records)
+    assert "hunter2" not in repr(settings) + str(settings)
 
 
 def test_credentials_are_tables_by_host_and_stay_secret(tmp_path: Path) -> None:

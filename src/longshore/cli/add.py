@@ -6,7 +6,8 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, BinaryIO
+from itertools import chain, islice
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
@@ -17,8 +18,10 @@ from longshore.errors import BadInput
 
 if TYPE_CHECKING:
     from longshore.domain.model import JobRequest
+    from longshore.ledger.planning import Again
     from longshore.lists import BadLine
 
+BATCH = 2_000  # requests in one transaction
 FORMATS = ("urls", "aria2", "jsonl", "csv", "metalink", "openalex", "unpaywall", "arxiv", "fetch", "sums", "parquet")
 
 
@@ -44,7 +47,7 @@ def command(
 
     A line that is no good is reported with its number and the rest goes on. Adding the same list again is harmless.
     """
-    again = "always" if refresh else "failed" if retry_failed else "never"
+    again: Again = "always" if refresh else "failed" if retry_failed else "never"
     with ExitStack() as stack:
         streams = [(name, opened(name, stack)) for name in files]
         lists = [Listed(name, stream, format_, base_url) for name, stream in streams]
@@ -117,14 +120,15 @@ def _check(lists: list[Listed]) -> dict[str, int]:
     return {"readable": sum(1 for one in lists for _ in one)}
 
 
-def _plan(call: Call, lists: list[Listed], again: str) -> dict[str, int]:
-    counts: dict[str, int] = {"new": 0, "known": 0}
-    with call.depot(create=True) as depot:
-        for one in lists:
-            added: Any = depot.add(one, again=again)
-            counts["new"] += added.new
-            counts["known"] += added.known
-    return counts
+def _plan(call: Call, lists: list[Listed], again: Again) -> dict[str, int]:
+    new = planned = 0
+    with call.ledger(create=True) as ledger:
+        items = chain.from_iterable(lists)
+        while batch := list(islice(items, BATCH)):
+            made = ledger.plan(call.scope, batch, again=again)
+            planned += len(made)
+            new += sum(one.created for one in made)
+    return {"new": new, "known": planned - new}
 
 
 def _report(call: Call, listed: Listed) -> int:

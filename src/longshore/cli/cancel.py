@@ -29,15 +29,15 @@ def command(call: Call, ids: tuple[str, ...], *, all_: bool, dry_run: bool, **gi
         chosen["statuses"] = ("pending", "processing")
     counts = {"canceled": 0, "requested": 0, "unchanged": 0}
     missing: list[str] = []
-    with call.depot() as depot:
-        wanted = list(ids) or matching(depot, chosen)
+    with call.ledger() as ledger:
+        wanted = list(ids) or matching(ledger, call.scope, chosen)
         for start in range(0, len(wanted), BATCH):
             batch = wanted[start : start + BATCH]
             if dry_run:
                 _tell(call, "canceled", batch)
                 counts["canceled"] += len(batch)
                 continue
-            result = depot.ledger.cancel(call.scope, batch)
+            result = ledger.cancel(call.scope, batch)
             missing += result.missing
             for name in counts:
                 _tell(call, name, getattr(result, name))

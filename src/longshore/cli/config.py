@@ -77,7 +77,7 @@ def template() -> str:
         for name, field in keys_of(section).items():
             if name in {"depot", "named"}:
                 continue
-            lines += [f"# {field.metadata['doc']}", f"# {name} = {_toml(default_of(field))}"]
+            lines += [f"# {field.doc}", f"# {name} = {_toml(default_of(field))}"]
     return "\n".join(lines) + "\n"
 
 

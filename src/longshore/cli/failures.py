@@ -15,8 +15,8 @@ def command(call: Call) -> int:
     from longshore.cli.telling import remedy
     from longshore.domain.redaction import safe_url
 
-    with call.depot() as depot:
-        groups = depot.ledger.failures(call.scope)
+    with call.ledger() as ledger:
+        groups = ledger.failures(call.scope)
     for group in groups:
         facts = {
             "reason": group.reason,

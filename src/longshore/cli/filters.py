@@ -12,9 +12,8 @@ from longshore.domain.states import Status
 from longshore.errors import BadInput
 
 if TYPE_CHECKING:
-    from longshore.depot import Depot
-    from longshore.domain.model import Job
-    from longshore.ledger import JobFilter
+    from longshore.domain.model import Job, Scope
+    from longshore.ledger import JobFilter, Ledger
 
 F = TypeVar("F", bound=Callable[..., Any])
 PAGE: Final = 1_000
@@ -76,17 +75,17 @@ def _micros(span: str) -> int:
     return int(float(match[1]) * _SECONDS[match[2]] * 1_000_000)
 
 
-def matching(depot: Depot, chosen: dict[str, Any]) -> list[str]:
+def matching(ledger: Ledger, scope: Scope, chosen: dict[str, Any]) -> list[str]:
     """Name the jobs that are meant."""
-    return depot.ledger.matching_ids(depot.scope, job_filter(chosen, depot.ledger.now()))
+    return ledger.matching_ids(scope, job_filter(chosen, ledger.now()))
 
 
-def found_jobs(depot: Depot, chosen: dict[str, Any], limit: int | None = None) -> Iterator[Job]:
+def found_jobs(ledger: Ledger, scope: Scope, chosen: dict[str, Any], limit: int | None = None) -> Iterator[Job]:
     """Read the jobs that are meant, a page at a time."""
-    wanted = job_filter(chosen, depot.ledger.now())
+    wanted = job_filter(chosen, ledger.now())
     after, left = None, limit
     while left is None or left > 0:
-        page = depot.ledger.jobs(depot.scope, wanted, after=after, limit=min(PAGE, left or PAGE))
+        page = ledger.jobs(scope, wanted, after=after, limit=min(PAGE, left or PAGE))
         yield from page.items
         after = page.next
         if after is None:

@@ -21,7 +21,7 @@ from typing import IO, Any, Final
 
 from longshore.cli.options import Call
 from longshore.cli.program import SOME_FAILED, UNEXPECTED, WORK_LEFT
-from longshore.cli.run import code_of, summarize
+from longshore.cli.run import code_of, counted, summarize
 from longshore.cli.telling import teller
 from longshore.cli.watching import watching
 from longshore.domain.notes import Note
@@ -32,12 +32,12 @@ _FACTS: Final = frozenset({"type", "schema", "ts", "job_id", "url"})
 
 def run_fleet(call: Call, how: dict[str, Any]) -> int:
     """Start the workers, tell what they tell, and end when all have ended."""
-    with call.depot() as depot:
-        counts = {status.value: count for status, count in depot.ledger.counts(call.scope).items()}
+    with call.ledger() as ledger:
+        counts = counted(ledger, call)
         with watching(call, teller(call, results=False)) as (score, listen):
             score.total = counts["pending"] + counts["processing"] or None
             stopped, codes = _work(arguments(call, how), how["workers"], _one_at_a_time(listen))
-        summarize(call, depot, score)
+        summarize(call, counted(ledger, call), score)
     unexpected = [code for code in codes if code not in {0, SOME_FAILED, WORK_LEFT, 130, 143}]
     if unexpected:
         return unexpected[0] if unexpected[0] > 0 else UNEXPECTED

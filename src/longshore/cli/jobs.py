@@ -19,8 +19,8 @@ def command(call: Call, limit: int | None, **given: Any) -> int:
     from longshore.cli.telling import job_facts
 
     chosen = taken(given)
-    with call.depot() as depot:
-        for job in found_jobs(depot, chosen, limit):
+    with call.ledger() as ledger:
+        for job in found_jobs(ledger, call.scope, chosen, limit):
             facts = job_facts(job)
             if call.json:
                 call.output.record("job", facts, flush=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from longshore.config import Settings
     from longshore.depot import Depot
     from longshore.domain.model import Scope
+    from longshore.ledger import Ledger
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -50,6 +52,14 @@ class Call:
         from longshore.domain.model import Scope
 
         return Scope(self.settings.tenant, self.settings.project)
+
+    def ledger(self, *, create: bool = False) -> Ledger:
+        """Open the ledger alone: whoever only plans and looks need not wait for engine, store and libcurl."""
+        from longshore.ledger import Ledger
+
+        if create:
+            os.makedirs(self.settings.depot, mode=0o700, exist_ok=True)
+        return Ledger.open(self.settings.ledger, create=create)
 
     def depot(self, *, create: bool = False) -> Depot:
         """Open the depot; only what plans work may make one."""

@@ -51,10 +51,10 @@ def _known(call: Call, requests: list[JobRequest]) -> list[Planned | None]:
     from longshore.ledger.planning import preview as look
 
     try:
-        with call.depot() as depot:
+        with call.ledger() as ledger:
             known: list[Planned | None] = []
             for start in range(0, len(requests), BATCH):
-                known += depot.ledger.read(look, call.scope, requests[start : start + BATCH])
+                known += ledger.read(look, call.scope, requests[start : start + BATCH])
             return known
     except NoDepot:
         return [None] * len(requests)

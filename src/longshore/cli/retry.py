@@ -30,11 +30,11 @@ def command(call: Call, ids: tuple[str, ...], *, all_: bool, dry_run: bool, **gi
     if not chosen["statuses"]:
         chosen["statuses"] = ("failed",)
     made = 0
-    with call.depot() as depot:
-        wanted = list(ids) or matching(depot, chosen)
+    with call.ledger() as ledger:
+        wanted = list(ids) or matching(ledger, call.scope, chosen)
         for start in range(0, len(wanted), BATCH):
             batch = wanted[start : start + BATCH]
-            again = batch if dry_run else [one.job_id for one in depot.ledger.retry(call.scope, batch) if one.created]
+            again = batch if dry_run else [one.job_id for one in ledger.retry(call.scope, batch) if one.created]
             made += len(again)
             _tell(call, again)
     if call.json:

@@ -12,7 +12,7 @@ from longshore.cli.program import OK, SOME_FAILED, WORK_LEFT, code_of_signal
 
 if TYPE_CHECKING:
     from longshore.cli.watching import Score
-    from longshore.depot import Depot
+    from longshore.ledger import Ledger
 
 
 @click.command("run")
@@ -31,6 +31,8 @@ def command(call: Call, **how: Any) -> int:
     """
     if how["offline"]:
         call.flags["offline"] = True
+    if not how["forever"] and not how["all_tenants"] and nothing_to_do(call):
+        return OK
     if how["workers"] > 1:
         from longshore.cli.fleet import run_fleet
 
@@ -42,6 +44,18 @@ def command(call: Call, **how: Any) -> int:
     return run_alone(call, how)
 
 
+def nothing_to_do(call: Call) -> bool:
+    """Look whether anything waits or is worked on; if not, say so without starting a worker."""
+    from longshore.cli.watching import Score
+
+    with call.ledger() as ledger:
+        jobs = counted(ledger, call)
+    if jobs["pending"] or jobs["processing"]:
+        return False
+    summarize(call, jobs, Score())
+    return True
+
+
 def run_alone(call: Call, how: dict[str, Any]) -> int:
     """Work in this process."""
     from longshore.cli.telling import teller
@@ -49,9 +63,9 @@ def run_alone(call: Call, how: dict[str, Any]) -> int:
 
     scope = None if how["all_tenants"] else call.scope
     with call.depot() as depot:
-        counts = depot.ledger.counts(call.scope)
+        jobs = counted(depot.ledger, call)
         with watching(call, teller(call, results=False)) as (score, listen):
-            score.total = sum(counts[status] for status in counts if status.value in {"pending", "processing"}) or None
+            score.total = jobs["pending"] + jobs["processing"] or None
             tally = depot.run(
                 scope=scope,
                 job_types=how["types"] or None,
@@ -60,7 +74,7 @@ def run_alone(call: Call, how: dict[str, Any]) -> int:
                 on_note=listen,
                 handle_signals=True,
             )
-        summarize(call, depot, score)
+        summarize(call, counted(depot.ledger, call), score)
     return code_of(tally.failed, stopped_by=tally.stopped_by, left=tally.left)
 
 
@@ -73,11 +87,15 @@ def code_of(failed: int, *, stopped_by: str | None, left: bool) -> int:
     return WORK_LEFT if left or stopped_by else OK
 
 
-def summarize(call: Call, depot: Depot, score: Score) -> None:
+def counted(ledger: Ledger, call: Call) -> dict[str, int]:
+    """Count the jobs of each status."""
+    return {status.value: count for status, count in ledger.counts(call.scope).items()}
+
+
+def summarize(call: Call, jobs: dict[str, int], score: Score) -> None:
     """Say what the run came to and how the depot stands."""
     from longshore.cli.telling import summary_text
 
-    jobs = {status.value: count for status, count in depot.ledger.counts(call.scope).items()}
     if call.json:
         done = {"completed": score.completed, "held": score.held, "failed": score.failed, "canceled": score.canceled}
         left = {"pending": jobs["pending"], "processing": jobs["processing"], "skipped": score.held}

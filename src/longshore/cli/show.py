@@ -20,10 +20,10 @@ def command(call: Call, job_id: str) -> int:
     """Show one job: where it stands, its results, and its timeline of durable facts."""
     from longshore.cli.telling import job_facts, remedy
 
-    with call.depot() as depot:
-        job = depot.ledger.job(call.scope, job_id)
-        timeline = depot.ledger.timeline(call.scope, job_id)
-        artifacts = [artifact_facts(one) for one in depot.ledger.results(call.scope, job_id)]
+    with call.ledger() as ledger:
+        job = ledger.job(call.scope, job_id)
+        timeline = ledger.timeline(call.scope, job_id)
+        artifacts = [artifact_facts(one) for one in ledger.results(call.scope, job_id)]
     facts = job_facts(job)
     if call.json:
         call.output.record("show", {"job": facts, "artifacts": artifacts, **timeline_facts(timeline)})

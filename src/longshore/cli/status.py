@@ -14,9 +14,9 @@ def command(call: Call) -> int:
     """Show how many jobs there are of each status, and what is held."""
     from longshore.ledger.tokens import held_totals
 
-    with call.depot() as depot:
-        jobs = {status.value: count for status, count in depot.ledger.counts(call.scope).items()}
-        totals = depot.ledger.read(held_totals, call.scope)
+    with call.ledger() as ledger:
+        jobs = {status.value: count for status, count in ledger.counts(call.scope).items()}
+        totals = ledger.read(held_totals, call.scope)
     held = {
         "artifacts": totals.get("artifacts", 0),
         "bytes": totals.get("artifact_bytes", 0),

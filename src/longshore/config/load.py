@@ -5,16 +5,14 @@ An unknown key is an error wherever it stands: a setting that silently does noth
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from longshore.config.sections import SHOWN_SECRET, CredentialSettings, HostSettings, Secret, Settings
+from longshore.config.sections import SHOWN_SECRET, CredentialSettings, HostSettings, Key, Secret, Section, Settings
 from longshore.config.values import read_value
 from longshore.errors import BadInput
 
@@ -31,7 +29,7 @@ _AWS: Final = {
 
 
 # Sections that also hold tables of their own, one per name, under `named`.
-_NAMED: Final[dict[str, type]] = {"hosts": HostSettings, "credentials": CredentialSettings}
+_NAMED: Final[dict[str, type[Section]]] = {"hosts": HostSettings, "credentials": CredentialSettings}
 
 
 class Given(NamedTuple):
@@ -44,18 +42,15 @@ class Given(NamedTuple):
 
 
 @cache
-def sections() -> dict[str, type]:
+def sections() -> dict[str, type[Section]]:
     """Name the sections with the record of each."""
-    made: dict[str, object] = {field.name: field.default_factory for field in fields(Settings)}
-    return {name: factory for name, factory in made.items() if isinstance(factory, type) and is_dataclass(factory)}
+    found = {name: type(getattr(Settings, name)) for name in Settings.__annotations__}
+    return {name: record for name, record in found.items() if issubclass(record, Section)}
 
 
-@cache
-def keys_of(section: str) -> dict[str, Field[Any]]:
+def keys_of(section: str) -> dict[str, Key]:
     """Name the keys of a section, or with "" the ones at the top."""
-    if section:
-        return {field.name: field for field in fields(sections()[section])}
-    return {field.name: field for field in fields(Settings) if field.name not in sections() and field.name != "origins"}
+    return sections()[section].KEYS if section else Settings.KEYS
 
 
 def default_depot() -> str:
@@ -150,6 +145,8 @@ def _checked(given: Given) -> Given:
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    import difflib
+
     names = list(known)
     close = difflib.get_close_matches(word, names, n=1) or [name for name in names if name.startswith(word)]
     return f"; did you mean {close[0]}?" if close else "; `longshore config` shows all of them"
@@ -186,7 +183,7 @@ def _section(name: str, content: dict[str, Any], origins: Mapping[str, str]) -> 
 
 def _merge_named(section: str, known: Mapping[str, Any], table: Mapping[str, Any], origin: str) -> dict[str, Any]:
     merged, record = dict(known), _NAMED[section]
-    wanted = {field.name: field for field in fields(record)}
+    wanted = record.KEYS
     for name, content in table.items():
         if not isinstance(content, Mapping):
             raise BadInput(f'{origin}: [{section}."{name}"] takes a table')
@@ -226,19 +223,15 @@ def _without_secret(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _without_secret(item) for name, item in value.items()}
     if isinstance(value, CredentialSettings):
-        return {field.name: SHOWN_SECRET for field in fields(value) if getattr(value, field.name)}
-    if is_dataclass(value):
-        given = ((field.name, getattr(value, field.name)) for field in fields(value))
-        return {name: _without_secret(item) for name, item in given if item not in (None, {})}
+        return {name: SHOWN_SECRET for name, item in value.values().items() if item}
+    if isinstance(value, Section):
+        return {name: _without_secret(item) for name, item in value.values().items() if item not in (None, {})}
     return list(value) if isinstance(value, tuple) else value
 
 
-def default_of(field: Field[Any]) -> Any:
+def default_of(key: Key) -> Any:
     """Give the default of a key as a person writes it."""
-    if field.default is not MISSING:
-        return _without_secret(field.default)
-    assert field.default_factory is not MISSING
-    return field.default_factory()
+    return _without_secret(key.default)
 
 
 __all__ = [

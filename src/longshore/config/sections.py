@@ -1,17 +1,15 @@
-# ruff: noqa: RUF009 (`key` makes a dataclass field; nothing mutable is shared)
-"""Every setting with its default and one sentence, as the user sees them. `config.load` fills them, `config.build` makes
+"""Every setting with its default and one sentence, as the user sees them. `config.load` fills them, `depot.wiring` makes
 from them the plain records that the layers take.
 
-Frozen dataclasses and not pydantic: importing pydantic-settings and building the models costs 300 ms, more than all the
-rest of a start (ADR 0004).
+Plain frozen records with class-level defaults. Not pydantic: importing pydantic-settings and building its models costs
+300 ms of every start; not dataclasses: making these twenty costs 30 ms (ADR 0004).
 """
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final, NamedTuple, NoReturn
 
 MIB: Final = 1 << 20
 SHOWN_SECRET: Final = "********"
@@ -42,16 +40,63 @@ class Secret:
         return hash(("Secret", self._text))
 
 
+class Key(NamedTuple):
+    """What is known of one setting: its default, its sentence, its bounds, its type as written."""
+
+    default: Any
+    doc: str
+    least: float | None = None
+    most: float | None = None
+    annotation: str = ""
+
+
 def key(default: Any, doc: str, *, least: float | None = None, most: float | None = None) -> Any:
-    """Declare a setting: its default, its sentence, its bounds."""
-    metadata = {"doc": doc, "least": least, "most": most}
-    if isinstance(default, dict):
-        return field(default_factory=dict, metadata=metadata)
-    return field(default=default, metadata=metadata)
+    """Declare a setting."""
+    return Key(default, doc, least, most)
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkSettings:
+class Section:
+    """A frozen record of settings. What is not given is the default, which lies on the class."""
+
+    KEYS: ClassVar[dict[str, Key]] = {}
+
+    def __init_subclass__(cls) -> None:
+        cls.KEYS = {}
+        for name, annotation in cls.__annotations__.items():
+            declared = cls.__dict__.get(name)
+            if isinstance(declared, Key):
+                cls.KEYS[name] = declared._replace(annotation=str(annotation))
+                setattr(cls, name, declared.default)
+
+    def __init__(self, **given: Any) -> None:
+        for name in given:
+            if name not in self.__class__.__annotations__:
+                raise TypeError(f"{self.__class__.__name__} has no {name}")
+        self.__dict__.update(given)
+        self.check()
+
+    def check(self) -> None:
+        """Raise ValueError if the values do not go together."""
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{self.__class__.__name__} is frozen")
+
+    def values(self) -> dict[str, Any]:
+        """Give every setting with its value."""
+        return {name: getattr(self, name) for name in self.KEYS}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Section) and self.__class__ is other.__class__ and self.values() == other.values()
+
+    def __hash__(self) -> int:
+        return hash((self.__class__, repr(self)))
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.values().items())
+        return f"{self.__class__.__name__}({given})"
+
+
+class NetworkSettings(Section):
     """Where we may connect, and as whom."""
 
     allow: tuple[str, ...] = key((), "CIDR ranges that may be reached although they are not public")
@@ -62,13 +107,13 @@ class NetworkSettings:
     known_hosts: str | None = key(None, "keys of SFTP servers instead of ~/.ssh/known_hosts")
     host_keys: str = key("strict", "SFTP servers whose key is unknown: `strict` refuses, `accept_new` learns it")
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse what is no range of addresses."""
         for cidr in self.allow:
             ipaddress.ip_network(cidr, strict=False)
 
 
-@dataclass(frozen=True, slots=True)
-class TransferSettings:
+class TransferSettings(Section):
     """How bytes are fetched."""
 
     concurrency: int = key(32, "transfers at the same time in one worker", least=1, most=4096)
@@ -86,8 +131,7 @@ class TransferSettings:
     http2: bool = key(True, "speak HTTP/2 where the server does")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class CredentialSettings:
+class CredentialSettings(Section):
     """How to be known at one host. A bare name serves encrypted schemes only."""
 
     username: str | None = key(None, "user")
@@ -96,16 +140,17 @@ class CredentialSettings:
     headers: Mapping[str, str] = key({}, "further headers, such as an API key")
     key_file: str | None = key(None, "private key for SFTP")
 
+    def __repr__(self) -> str:
+        return f"CredentialSettings({SHOWN_SECRET})"
 
-@dataclass(frozen=True, slots=True)
-class CredentialsSettings:
+
+class CredentialsSettings(Section):
     """Credentials by host; sent to that host only."""
 
     named: Mapping[str, CredentialSettings] = key({}, 'tables of single hosts: `[credentials."example.org"]`')
 
 
-@dataclass(frozen=True, slots=True)
-class RetrySettings:
+class RetrySettings(Section):
     """When a failed attempt is made again."""
 
     max_attempts: int = key(5, "attempts before a transient reason is final", least=1)
@@ -114,16 +159,14 @@ class RetrySettings:
     max_claims: int = key(100, "claims past LEASED before a poison job is given up", least=1)
 
 
-@dataclass(frozen=True, slots=True)
-class HostSettings:
+class HostSettings(Section):
     """What one host may be asked, as configured; None means the general value."""
 
     concurrency: int | None = key(None, "connections to this host at the same time", least=1)
     rate_per_s: float | None = key(None, "requests per second to this host; 0 = no limit", least=0)
 
 
-@dataclass(frozen=True, slots=True)
-class HostsSettings:
+class HostsSettings(Section):
     """How politely each host is treated, by all workers together."""
 
     concurrency: int = key(8, "connections to one host at the same time", least=1)
@@ -134,8 +177,7 @@ class HostsSettings:
     named: Mapping[str, HostSettings] = key({}, 'tables of single hosts: `[hosts."example.org"]`')
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeSettings:
+class ResumeSettings(Section):
     """When a part is continued."""
 
     prefix_check_bytes: int = key(
@@ -144,23 +186,20 @@ class ResumeSettings:
     allow_without_validators: bool = key(False, "continue after an overlap check where the server names no version")
 
 
-@dataclass(frozen=True, slots=True)
-class IoSettings:
+class IoSettings(Section):
     """How parts are written. fsync is not a setting."""
 
     preallocate: bool = key(True, "reserve the blocks of a large part before its bytes come")
     preallocate_min_size_bytes: int = key(8 * MIB, "from which size", least=0)
 
 
-@dataclass(frozen=True, slots=True)
-class ShardSettings:
+class ShardSettings(Section):
     """How blobs are spread over directories."""
 
     width: int = key(2, "hexadecimal digits in the directory's name", least=1, most=4)
 
 
-@dataclass(frozen=True, slots=True)
-class DedupeSettings:
+class DedupeSettings(Section):
     """When bytes that are held are not fetched again."""
 
     hardlink: bool = key(True, "share equal bytes inside a tenant by hard link; otherwise by copy")
@@ -169,23 +208,20 @@ class DedupeSettings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class VerifySettings:
+class VerifySettings(Section):
     """What is checked before bytes are published."""
 
     sniff: bool = key(True, "look at the first bytes: an HTML page instead of a file is a failure")
 
 
-@dataclass(frozen=True, slots=True)
-class ReconcileSettings:
+class ReconcileSettings(Section):
     """When rows, files, parts and intents are compared."""
 
     interval_s: float = key(3600.0, "how often a worker compares them", least=1)
     stale_part_s: float = key(3600.0, "age from which a part of a job that is over or gone is removed", least=0)
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaSettings:
+class QuotaSettings(Section):
     """How much room may be used."""
 
     free_bytes_min: int = key(8 * MIB, "room on the store's disk that is never used", least=0)
@@ -193,16 +229,14 @@ class QuotaSettings:
     tenant_bytes: int = key(0, "budget of one tenant; 0 = no limit", least=0)
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseSettings:
+class LeaseSettings(Section):
     """How long a worker may be silent."""
 
     ttl_s: float = key(120.0, "how long a lease lasts", least=0.1)
     renew_s: float = key(40.0, "how often it is renewed", least=0.05)
 
 
-@dataclass(frozen=True, slots=True)
-class QbittorrentSettings:
+class QbittorrentSettings(Section):
     """The torrent client."""
 
     url: str = key("http://127.0.0.1:8080", "address of its Web API")
@@ -224,8 +258,7 @@ class QbittorrentSettings:
     timeout_s: float = key(20.0, "longest time for one answer of the client", least=0.001)
 
 
-@dataclass(frozen=True, slots=True)
-class S3Settings:
+class S3Settings(Section):
     """The object store; what is not set here comes from the usual AWS_* variables."""
 
     endpoint: str | None = key(None, "address of a store that is not Amazon's (AWS_ENDPOINT_URL)")
@@ -236,16 +269,14 @@ class S3Settings:
     part_bytes: int = key(16 * MIB, "size of one piece of a multipart upload", least=5 * MIB)
 
 
-@dataclass(frozen=True, slots=True)
-class ServeSettings:
+class ServeSettings(Section):
     """The service."""
 
     host: str = key("127.0.0.1", "address it listens on")
     port: int = key(8642, "port it listens on", least=0, most=65_535)
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Section):
     """One depot's configuration, whole. `origins` tells of each value that is no default where it came from."""
 
     depot: str = key("", "directory of the depot")
@@ -254,20 +285,28 @@ class Settings:
     tenant: str = key("default", "tenant of the command line")
     project: str = key("default", "project of the command line")
     offline: bool = key(False, "never open a connection; what is not held fails with `offline`")
-    network: NetworkSettings = field(default_factory=NetworkSettings)
-    transfer: TransferSettings = field(default_factory=TransferSettings)
-    credentials: CredentialsSettings = field(default_factory=CredentialsSettings)
-    retry: RetrySettings = field(default_factory=RetrySettings)
-    hosts: HostsSettings = field(default_factory=HostsSettings)
-    resume: ResumeSettings = field(default_factory=ResumeSettings)
-    io: IoSettings = field(default_factory=IoSettings)
-    shard: ShardSettings = field(default_factory=ShardSettings)
-    dedupe: DedupeSettings = field(default_factory=DedupeSettings)
-    verify: VerifySettings = field(default_factory=VerifySettings)
-    reconcile: ReconcileSettings = field(default_factory=ReconcileSettings)
-    quota: QuotaSettings = field(default_factory=QuotaSettings)
-    lease: LeaseSettings = field(default_factory=LeaseSettings)
-    qbittorrent: QbittorrentSettings = field(default_factory=QbittorrentSettings)
-    s3: S3Settings = field(default_factory=S3Settings)
-    serve: ServeSettings = field(default_factory=ServeSettings)
-    origins: Mapping[str, str] = field(default_factory=dict, compare=False)
+    network: NetworkSettings = NetworkSettings()
+    transfer: TransferSettings = TransferSettings()
+    credentials: CredentialsSettings = CredentialsSettings()
+    retry: RetrySettings = RetrySettings()
+    hosts: HostsSettings = HostsSettings()
+    resume: ResumeSettings = ResumeSettings()
+    io: IoSettings = IoSettings()
+    shard: ShardSettings = ShardSettings()
+    dedupe: DedupeSettings = DedupeSettings()
+    verify: VerifySettings = VerifySettings()
+    reconcile: ReconcileSettings = ReconcileSettings()
+    quota: QuotaSettings = QuotaSettings()
+    lease: LeaseSettings = LeaseSettings()
+    qbittorrent: QbittorrentSettings = QbittorrentSettings()
+    s3: S3Settings = S3Settings()
+    serve: ServeSettings = ServeSettings()
+
+    origins: Mapping[str, str] = {}
+
+    def values(self) -> dict[str, Any]:
+        """Give every setting at the top and every section; not where they came from."""
+        return {name: getattr(self, name) for name in self.__annotations__ if name != "origins"}
+
+    def __repr__(self) -> str:
+        return f"Settings({self.depot!r})"  # not all of it: ledger and store may carry a password

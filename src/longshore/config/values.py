@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import Field
 from typing import Any, Final
 
-from longshore.config.sections import Secret
+from longshore.config.sections import Key, Secret
 from longshore.errors import BadInput
 
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
@@ -90,9 +89,9 @@ READERS: Final[dict[str, tuple[Callable[[object], Any], str]]] = {
 }
 
 
-def read_value(field: Field[Any], value: object, name: str, origin: str) -> Any:
-    """Read one value for one field, or say which setting is wrong, where it stands and what it takes."""
-    annotation = str(field.type)
+def read_value(key: Key, value: object, name: str, origin: str) -> Any:
+    """Read one value for one key, or say which setting is wrong, where it stands and what it takes."""
+    annotation = key.annotation
     optional = annotation.endswith(" | None")
     if optional and value in (None, ""):
         return None
@@ -102,7 +101,7 @@ def read_value(field: Field[Any], value: object, name: str, origin: str) -> Any:
     except (ValueError, TypeError):
         secret = annotation.startswith("Secret")
         raise BadInput(f"{origin}: {name} takes {wanted}" + ("" if secret else f", not {_quoted(value)}")) from None
-    _check_bounds(field, result, name, origin)
+    _check_bounds(key, result, name, origin)
     return result
 
 
@@ -111,9 +110,8 @@ def _quoted(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "…"
 
 
-def _check_bounds(field: Field[Any], value: Any, name: str, origin: str) -> None:
-    least, most = field.metadata.get("least"), field.metadata.get("most")
-    if least is not None and value < least:
-        raise BadInput(f"{origin}: {name} is at least {least:g}, not {value}")
-    if most is not None and value > most:
-        raise BadInput(f"{origin}: {name} is at most {most:g}, not {value}")
+def _check_bounds(key: Key, value: Any, name: str, origin: str) -> None:
+    if key.least is not None and value < key.least:
+        raise BadInput(f"{origin}: {name} is at least {key.least:g}, not {value}")
+    if key.most is not None and value > key.most:
+        raise BadInput(f"{origin}: {name} is at most {key.most:g}, not {value}")
