@@ -1,0 +1,128 @@
+"""The SQLite writer: verbs share a commit, never each other's fate; readers see whole transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import apsw
+import pytest
+
+from longshore import failpoints
+from longshore.domain.model import Status
+from longshore.errors import BadInput, Unavailable
+from longshore.ledger import Ledger
+from longshore.ledger.planning import plan as plan_verb
+from longshore.ledger.tx import Tx
+from tests.ledger.acts import HOME, downloads, plan
+
+
+@pytest.fixture
+def ledger_file(tmp_path: Path) -> Path:
+    Ledger.open(tmp_path / "ledger.db", create=True).close()
+    return tmp_path / "ledger.db"
+
+
+def held_up(ledger: Ledger, gate: threading.Event) -> None:
+    """Keep the writer busy, so that what comes now is queued into one group."""
+    started = threading.Event()
+
+    def wait(tx: Tx) -> None:
+        started.set()
+        assert gate.wait(60)
+
+    ledger.backend.submit(wait)
+    assert started.wait(60)
+
+
+def test_queued_verbs_share_one_commit_and_errors_stay_apart(ledger_file: Path) -> None:
+    commits: list[float] = []
+    with Ledger.open(ledger_file) as ledger:
+        gate = threading.Event()
+        held_up(ledger, gate)
+        ledger.backend.commit_seconds = commits.append
+
+        def breaks(tx: Tx) -> None:
+            plan_verb(tx, HOME, downloads(1, start=100))
+            raise BadInput("no")
+
+        def offends(tx: Tx) -> None:
+            plan_verb(tx, HOME, downloads(1, start=200))
+            tx.many("job_artifact_insert", [("x", "y", "nope", "result", 0, "nope")])
+
+        good = [ledger.backend.submit(lambda tx, n=n: plan_verb(tx, HOME, downloads(1, start=n))) for n in range(3)]  # type: ignore[misc]
+        bad = [ledger.backend.submit(breaks), ledger.backend.submit(offends)]
+        more = ledger.backend.submit(lambda tx: plan_verb(tx, HOME, downloads(1, start=3)))
+        assert ledger.queue_length() == 6
+        gate.set()
+        assert all(future.result(60)[0].created for future in [*good, more])
+        assert [type(future.exception(60)).__name__ for future in bad] == ["BadInput", "Conflict"]
+        assert len(commits) == 2  # the one that was held up, and the group
+        assert ledger.counts(HOME)[Status.PENDING] == 4
+
+
+def test_a_commit_that_fails_fails_everybody_in_it_and_nobody_else(ledger_file: Path) -> None:
+    with Ledger.open(ledger_file) as ledger:
+        failpoints.arm("ledger.commit=raise")
+        try:
+            with pytest.raises(Unavailable):
+                plan(ledger)
+        finally:
+            failpoints.arm("")
+        assert ledger.counts(HOME)[Status.PENDING] == 0
+        plan(ledger)
+        assert ledger.counts(HOME)[Status.PENDING] == 1
+
+
+def test_the_event_loop_is_never_blocked(ledger_file: Path) -> None:
+    async def main() -> list[int]:
+        with Ledger.open(ledger_file) as ledger:
+            gate = threading.Event()
+            held_up(ledger, gate)
+            pending = [ledger.soon(plan_verb, HOME, downloads(1, start=n)) for n in range(5)]
+            assert not any(future.done() for future in pending)
+            gate.set()
+            planned = await asyncio.gather(*pending)
+            claimed = await ledger.claim_soon("w", limit=5, ttl_s=60)
+            counts = await ledger.read_soon(lambda tx: tx.all("counts", **HOME._asdict()))
+            return [len(planned), len(claimed), len(counts)]
+
+    assert asyncio.run(main()) == [5, 5, 2]
+
+
+def test_a_reader_sees_one_moment(ledger_file: Path) -> None:
+    with Ledger.open(ledger_file) as ledger:
+        plan(ledger)
+
+        def look_twice(tx: Tx) -> tuple[int, int]:
+            first = tx.all("counts", **HOME._asdict())
+            plan(ledger, 3, start=10)  # another connection commits in between
+            return int(first[0][1]), int(tx.all("counts", **HOME._asdict())[0][1])
+
+        assert ledger.read(look_twice) == (1, 1)
+        assert ledger.counts(HOME)[Status.PENDING] == 4
+
+
+def test_a_reader_cannot_write(ledger_file: Path) -> None:
+    with Ledger.open(ledger_file) as ledger, pytest.raises(Unavailable, match="readonly"):
+        ledger.read(plan_verb, HOME, downloads(1))
+
+
+def test_a_closed_ledger_says_so(ledger_file: Path) -> None:
+    ledger = Ledger.open(ledger_file)
+    ledger.close()
+    ledger.close()
+    with pytest.raises(Unavailable, match="closed"):
+        plan(ledger)
+
+
+def test_no_statement_is_prepared_anew_at_each_bind(ledger_file: Path) -> None:
+    """With partial indexes SQLite would look at bound values while planning, and plan again whenever they change."""
+    with Ledger.open(ledger_file) as ledger:
+        plan(ledger, 20)
+    from longshore.ledger.sqlite import connect
+
+    connection = connect(ledger_file)
+    assert connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) == 1
+    connection.close()
