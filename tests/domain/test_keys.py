@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import longshore
 from longshore.domain.keys import MAX_TEXT, canonical_url, check_text, content_key, host_of, job_key, op_key
 from longshore.errors import BadInput, NotAUrl
 
+STEADY = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 JOB_KEYS = [
     (
         ("w-123", "a-456", "https://example.org/a.pdf"),
@@ -156,6 +157,7 @@ def test_text_may_be_as_long_as_the_limit() -> None:
     assert check_text("name", "", empty=True) == ""
 
 
+@STEADY
 @given(st.tuples(st.text(min_size=1), st.text(min_size=1), st.text(min_size=1)))
 def test_any_text_gives_a_key_or_bad_input(triple: tuple[str, str, str]) -> None:
     try:
@@ -166,6 +168,7 @@ def test_any_text_gives_a_key_or_bad_input(triple: tuple[str, str, str]) -> None
     assert first == job_key(*triple)
 
 
+@STEADY
 @given(st.lists(st.text(alphabet="ab", min_size=1), min_size=6, max_size=6))
 def test_different_triples_have_different_keys(texts: list[str]) -> None:
     one, other = texts[:3], texts[3:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from longshore.domain.keys import host_of, job_key
@@ -13,6 +13,7 @@ from longshore.domain.model import Expect
 from longshore.domain.requests import DIGEST_LENGTHS, download_request
 from longshore.errors import BadInput, LongshoreError, NotAUrl
 
+STEADY = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 URL = "https://example.org/a.pdf"
 
 
@@ -103,6 +104,7 @@ def test_bad_fields_get_a_typed_error(fields: dict[str, Any]) -> None:
         download_request(URL, **fields)
 
 
+@STEADY
 @given(st.text())
 def test_any_text_is_a_request_or_our_error(text: str) -> None:
     try:

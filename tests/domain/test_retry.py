@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from longshore.domain.retry import retry_delay_s
 from longshore.errors import BadInput
 
+STEADY = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 draws = st.floats(0, 1, exclude_max=True, allow_nan=False)
 
 
@@ -20,6 +21,7 @@ def test_golden_delays(attempt: int, draw: float, delay: float) -> None:
     assert retry_delay_s(attempt, draw, base_s=1, cap_s=3600) == delay
 
 
+@STEADY
 @given(st.integers(1, 10_000), draws, st.floats(0, 100), st.floats(0, 100_000))
 def test_a_delay_lies_under_its_ceiling(attempt: int, draw: float, base_s: float, cap_s: float) -> None:
     delay = retry_delay_s(attempt, draw, base_s=base_s, cap_s=cap_s)
@@ -27,6 +29,7 @@ def test_a_delay_lies_under_its_ceiling(attempt: int, draw: float, base_s: float
     assert delay <= base_s * 2.0 ** min(attempt - 1, 62)
 
 
+@STEADY
 @given(st.integers(1, 100), draws, st.floats(0, 86_400))
 def test_never_before_the_servers_word(attempt: int, draw: float, retry_after_s: float) -> None:
     delay = retry_delay_s(attempt, draw, base_s=1, cap_s=3600, retry_after_s=retry_after_s)
