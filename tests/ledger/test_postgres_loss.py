@@ -191,6 +191,7 @@ def test_patience_ends_with_a_clear_error(own_postgres_cluster: Cluster) -> None
             Ledger.open(dsn)
     finally:
         backend.close()
+        cluster.start()
 
 
 def test_work_is_told_to_those_who_wait_also_after_a_loss(postgres_cluster: Cluster, postgres_ledger: str) -> None:

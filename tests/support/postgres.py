@@ -236,9 +236,9 @@ def postgres_cluster() -> Iterator[Cluster]:
     cluster.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def own_postgres_cluster() -> Iterator[Cluster]:
-    """A server that one test may stop, crash and start again."""
+    """A server that the tests of one module may stop and crash, as long as they start it again."""
     cluster = Cluster()
     yield cluster
     cluster.close()
