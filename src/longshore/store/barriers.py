@@ -50,8 +50,11 @@ class Barriers:
     @contextlib.contextmanager
     def open(self, count: int, name: str) -> Iterator[Barrier]:
         """Open the barrier of a batch of about `count` files or directories; hit failpoint `name` at the wait."""
-        whole = self._whole(count)
-        barrier = Barrier(self, os.open(".", disk.DIRECTORY, dir_fd=self._root_fd) if whole else None, name)
+        whole_fd = None
+        if self._whole(count):
+            with contextlib.suppress(OSError):  # then an fsync each
+                whole_fd = os.open(".", disk.DIRECTORY, dir_fd=self._root_fd)
+        barrier = Barrier(self, whole_fd, name)
         try:
             yield barrier
         finally:

@@ -8,6 +8,7 @@ import errno
 import fcntl
 import itertools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -155,6 +156,15 @@ def unlink(name: str, parent: int) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+@contextlib.contextmanager
+def told(doing: str) -> Iterator[None]:
+    """Turn what the system says inside into one of our errors."""
+    try:
+        yield
+    except OSError as error:
+        raise typed(error, doing) from error
 
 
 def typed(error: OSError, doing: str) -> StoreError:

@@ -160,16 +160,17 @@ class LocalStore(Recovering):
         self, scope: Scope, items: Sequence[Staged], indices: list[int], results: list[Blob | StoreError], aim: _Aim
     ) -> None:
         width = self.settings.shard_width
-        aim.project = self._shelf.open_project(scope, aim.barrier, aim.fresh)
         aim.small = self.staging.small(scope)
         aim.prefix = names.prefix(scope)
         try:
+            aim.project = self._shelf.open_project(scope, aim.barrier, aim.fresh)
             indices = sorted(indices, key=lambda index: items[index].sha256)
             for shard, group in itertools.groupby(indices, key=lambda index: items[index].sha256[:width]):
                 self._link_shard(scope, shard, [(index, items[index]) for index in group], results, aim)
         finally:
             os.close(aim.small)
-            aim.barrier.take(aim.project)
+            if aim.project >= 0:
+                aim.barrier.take(aim.project)
 
     def _link_shard(
         self, scope: Scope, shard: str, group: list[tuple[int, Staged]], results: list[Blob | StoreError], aim: _Aim

@@ -110,7 +110,11 @@ class Part:
         self._settle: Callable[[], None] | None = settle  # makes the directory's own name durable
         self._forget = forget  # removes the directory with all it holds
         self.facts = facts
-        self.fd = os.open(BODY, disk.CREATE, 0o600, dir_fd=directory)
+        try:
+            self.fd = os.open(BODY, disk.CREATE, 0o600, dir_fd=directory)
+        except BaseException:
+            os.close(directory)
+            raise
         self.direct_fd = self._open_direct()
         self._hash = hashlib.sha256()
         self.size_bytes = 0  # written and hashed, in order

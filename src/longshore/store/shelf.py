@@ -82,8 +82,12 @@ class Shelf:
                 raise
             barrier.take(fd)
             fd = below
-        if any(map(names.is_hashed, path)):
-            _write_scope_note(scope, fd)
+        try:
+            if any(map(names.is_hashed, path)):
+                _write_scope_note(scope, fd)
+        except OSError:
+            os.close(fd)
+            raise
         fresh.add((scope, ""))
         return fd
 
@@ -95,8 +99,13 @@ class Shelf:
             with contextlib.suppress(FileNotFoundError):
                 return os.open(shard, disk.DIRECTORY, dir_fd=project)
         failpoints.hit("link.mkdir")
-        directory = disk.open_directory(shard, project, create=True)
-        barrier.take(os.dup(project))
+        parent = os.dup(project)
+        try:
+            directory = disk.open_directory(shard, project, create=True)
+        except OSError:
+            os.close(parent)
+            raise
+        barrier.take(parent)  # after the name is made: a barrier may begin at once
         fresh.add((scope, shard))
         return directory
 

@@ -32,6 +32,14 @@ PUMP_THREADS: Final = 8
 failpoints.declare("part.create", "part.drop")
 
 
+@contextlib.contextmanager
+def _closing(fd: int) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
 class _Swept(Exception):
     """Who cleans up after an older epoch removed the empty directory under our hands."""
 
@@ -62,17 +70,19 @@ class Staging:
         path = (*self._job_path(scope, job_id), str(epoch))
         try:
             job, directory = self._open_new(path)
-            try:
+            with _closing(job):
                 part = Part(
                     directory,
                     PartFacts(scope, job_id, epoch),
                     settle=partial(disk.fsync_chain, path, self.areas["parts"]),
                     forget=partial(self.drop, scope, job_id, epoch),
                 )
-                if adopt is not None and adopt.durable_bytes:
-                    self._adopt(part, job, adopt)
-            finally:
-                os.close(job)
+                try:
+                    if adopt is not None and adopt.durable_bytes:
+                        self._adopt(part, job, adopt)
+                except BaseException:
+                    part.close()
+                    raise
         except OSError as error:
             raise disk.typed(error, "making a part") from error
         return part

@@ -28,7 +28,8 @@ class WaitingRoom:
 
     def old_part(self, scope: Scope, job_id: str) -> PartFacts | None:
         """Give the newest part with durable bytes that an earlier epoch left on this machine."""
-        return self.staging.old_part(scope, job_id)
+        with disk.told("looking for a part"):
+            return self.staging.old_part(scope, job_id)
 
     def part(self, scope: Scope, job_id: str, epoch: int, *, adopt: PartFacts | None = None) -> Part:
         """Make a private part; with `adopt`, begin with a copy of the older part's durable prefix."""
@@ -44,14 +45,16 @@ class WaitingRoom:
 
     def parts(self) -> Iterator[PartFacts]:
         """Give every part on this machine, small bodies that wait included."""
-        yield from self.staging.parts()
-        for scope, job_id, epoch, _ in self.staging.smalls():
-            yield PartFacts(scope, job_id, epoch)
+        with disk.told("listing the parts"):
+            yield from self.staging.parts()
+            for scope, job_id, epoch, _ in self.staging.smalls():
+                yield PartFacts(scope, job_id, epoch)
 
     def drop_part(self, facts: PartFacts) -> None:
         """Remove what one epoch of a job left."""
-        self.staging.drop_part(facts)
-        self.staging.drop_smalls(facts.scope, facts.job_id, facts.epoch)
+        with disk.told("removing a part"):
+            self.staging.drop_part(facts)
+            self.staging.drop_smalls(facts.scope, facts.job_id, facts.epoch)
 
     def quarantine_body(self, scope: Scope, job_id: str, epoch: int, body: bytes | Part, why: str) -> str | None:
         """Keep a body that failed its verdict, for a person to look at; None where it could not be kept."""
@@ -59,11 +62,13 @@ class WaitingRoom:
 
     def reserve(self, scope: Scope, nbytes: int) -> Reservation:
         """Set room aside for bytes to come, or raise `DiskFull` or `OverBudget`."""
-        return self.staging.rooms.reserve(scope, nbytes)
+        with disk.told("reserving room"):
+            return self.staging.rooms.reserve(scope, nbytes)
 
     def room(self) -> Room:
         """Say how much room there is."""
-        return self.staging.rooms.room()
+        with disk.told("looking for room"):
+            return self.staging.rooms.room()
 
     def count_by(self, used_bytes: Callable[[str], int]) -> None:
         """Let somebody who counts better (the ledger) say how many bytes a tenant holds."""
@@ -131,6 +136,12 @@ class Recovering(WaitingRoom):
         self, scope: Scope, job_id: str, epoch: int, *, sha256: str, size_bytes: int, content_type: str
     ) -> Blob | None:
         """Finish what a dead epoch meant to publish: find the blob, or publish its part if that is whole."""
+        with disk.told("finishing what was begun"):
+            return self._recovered(scope, job_id, epoch, sha256, size_bytes, content_type)
+
+    def _recovered(
+        self, scope: Scope, job_id: str, epoch: int, sha256: str, size_bytes: int, content_type: str
+    ) -> Blob | None:
         held = self.find(scope, names.check_sha256(sha256), content_type)
         if held is not None and held.size_bytes == size_bytes:
             return held
