@@ -15,7 +15,7 @@ from longshore.domain.torrents import QbittorrentSettings
 from longshore.ledger import Ledger
 from longshore.ledger.torrents import Started, Tracked
 from longshore.ledger.torrents import torrent as read_torrent
-from longshore.store import LocalStore
+from longshore.store import LocalStore, QuotaSettings, StoreSettings
 from longshore.torrents.client import Client
 from longshore.torrents.desk import Desk, request_of
 from longshore.torrents.fetching import fetcher
@@ -47,7 +47,7 @@ class Bench:
         self.clock = Clock()
         self.root = root
         self.ledger = Ledger.open(root / "ledger.db", create=True, clock=self.clock)
-        self.store = LocalStore(store or root / "store")
+        self.store = LocalStore(store or root / "store", StoreSettings(quota=QuotaSettings(free_bytes_min=0)))
         plain = QbittorrentSettings(url=url, username="admin", password=PASSWORD)
         self.settings = replace(plain, **settings)
         self.client = Client(self.settings)

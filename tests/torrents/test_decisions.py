@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from longshore.domain.model import SECOND, Scope
-from longshore.domain.torrent_sync import Act, Rules, Verdict, Watch, judge, progress_of, refused
+from longshore.domain.torrent_sync import Act, Rules, Verdict, Watch, import_failed, judge, progress_of, refused
 from longshore.domain.torrents import (
     DOWNLOADING,
     MEANINGS,
@@ -236,6 +236,17 @@ def test_adds_that_fail_are_counted() -> None:
     last = refused(QUEUED, verdict.watch, "external_refused", "no", attempts=2, final=False)
     assert (last.act, last.reason, last.message) == (Act.FAIL, "external_refused", "no")
     assert refused(QUEUED, Watch(), "http_404", "gone", attempts=5, final=True).act is Act.FAIL
+
+
+def test_an_import_that_failed_rests_longer_each_time() -> None:
+    whole, watch, rests = seen("stalledUP", progress=1.0), KNOWN, []
+    for _ in range(8):
+        watch = import_failed(watch, "no room", 0, RULES)
+        rests.append(watch.import_at // SECOND)
+        assert judge(DOWNLOADING, watch, whole, watch.import_at - 1, RULES).act is Act.KEEP
+        due = judge(DOWNLOADING, watch, whole, watch.import_at, RULES)
+        assert (due.act, due.watch.note) == (Act.IMPORT, "no room")
+    assert rests == [15, 30, 60, 120, 240, 480, 600, 600]
 
 
 def test_ticks() -> None:

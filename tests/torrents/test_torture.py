@@ -51,10 +51,10 @@ def test_a_full_disk_at_the_store_only_waits(tmp_path: Path) -> None:
         with bench(tmp_path / "depot", own.qbt.url, store=disk / "store") as depot:
             (disk / "filler").write_bytes(b"x" * 1_500_000)
             job_id = depot.start(made)
-            until("no room", lambda: depot.cycle() and "room" in (depot.job(job_id).watch.note or ""), 120)
+            until("no room", lambda: depot.cycle() and "fit" in (depot.job(job_id).watch.note or ""), 120)
             assert depot.job(job_id).stage == "downloading"
             (disk / "filler").unlink()
-            depot.until_stage(job_id, "completed")
+            depot.until_stage(job_id, "completed", each_s=15)
             assert depot.bytes_of(depot.results(job_id)[0]) == made.path.read_bytes()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from longshore.domain.model import SECOND, Micros
 from longshore.domain.torrents import (
@@ -18,6 +19,8 @@ from longshore.domain.torrents import (
     meaning_of,
     tick,
 )
+
+IMPORT_REST: Final = 600 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class Watch:
     name: str = ""
     note: str | None = None  # what a person should know now
     restarted: bool = False  # the one automatic start after an error
+    imports: int = 0  # imports that failed, in a row
+    import_at: Micros = 0  # the next one not before
     cancel_files: bool = False  # a cancel was asked to remove the files as well
     missing: Clock | None = None
     broken: Clock | None = None
@@ -139,7 +144,8 @@ def _present(stage: str, watch: Watch, seen: Seen, now: Micros, rules: Rules, *,
         return _broken(stage, known, rules)
     if meaning is Meaning.FINISHED:
         # Whatever the client's word, the bytes must agree before anything is imported.
-        return Verdict(known, stage if seen.complete else DOWNLOADING, Act.IMPORT if seen.complete else Act.KEEP)
+        due = seen.complete and now >= watch.import_at
+        return Verdict(known, stage if seen.complete else DOWNLOADING, Act.IMPORT if due else Act.KEEP)
     return _patience(DOWNLOADING if meaning is Meaning.WORKING else stage, known, rules)
 
 
@@ -187,9 +193,15 @@ def refused(stage: str, watch: Watch, reason: str, message: str, *, attempts: in
     return Verdict(counted, stage)
 
 
+def import_failed(watch: Watch, note: str, now: Micros, rules: Rules) -> Watch:
+    """Let the next import wait, longer each time: a full disk is not looked at every few seconds."""
+    delay = min(IMPORT_REST, rules.poll * 2 ** min(watch.imports, 20))
+    return replace(watch, imports=watch.imports + 1, import_at=now + delay, note=note)
+
+
 def progress_of(watch: Watch) -> int | None:
     """Give the percentage that is done, rounded down: 100 means all of it."""
     return min(100, watch.done_bytes * 100 // watch.size_bytes) if watch.size_bytes > 0 else None
 
 
-__all__ = ["Act", "Rules", "Verdict", "Watch", "judge", "progress_of", "refused"]
+__all__ = ["Act", "Rules", "Verdict", "Watch", "import_failed", "judge", "progress_of", "refused"]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from longshore import failpoints
 from longshore.domain.model import Lease, Scope
 from longshore.domain.states import ACTIVE, Status
-from longshore.domain.torrent_sync import Act, Rules, Verdict, judge
+from longshore.domain.torrent_sync import Act, Rules, Verdict, import_failed, judge
 from longshore.domain.torrents import Meaning, QbittorrentSettings, Seen, job_tag, meaning_of
 from longshore.errors import LeaseLost, LongshoreError, Reasoned, StoreError, Unavailable
 from longshore.ledger.leasing import renew
@@ -254,7 +254,7 @@ class Sync:
             failpoints.hit("torrent.import.after")
             self._completed.append(lease.job_id)
         except (NotVisible, StoreError, Reasoned, Unavailable) as error:
-            watch = replace(verdict.watch, note=str(error))
+            watch = import_failed(verdict.watch, str(error), self.ledger.now(), Rules.of(self.settings, 1))
             await self.ledger.soon(release_import, lease, watch, getattr(error, "reason", "path_unmapped"))
         except asyncio.CancelledError:
             with contextlib.suppress(LongshoreError):
