@@ -13,8 +13,9 @@ from typing import Any
 from longshore.domain.model import SECOND, Artifact, Scope
 from longshore.domain.torrents import QbittorrentSettings
 from longshore.ledger import Ledger
-from longshore.ledger.torrents import Started, Tracked
-from longshore.ledger.torrents import torrent as read_torrent
+from longshore.ledger.torrents import Started
+from longshore.ledger.tracking import Tracked
+from longshore.ledger.tracking import torrent as read_torrent
 from longshore.store import LocalStore, QuotaSettings, StoreSettings
 from longshore.torrents.client import Client
 from longshore.torrents.desk import Desk, request_of

@@ -19,22 +19,16 @@ from longshore.ledger import Intent, Ledger
 from longshore.ledger.torrents import (
     FINALIZE,
     Noted,
-    Tracked,
-    active_torrents,
     cancel_confirmed,
     complete_torrent,
-    due_torrents,
     hold_torrents,
     lease_import,
-    metainfo,
     note_torrents,
     release_import,
-    sharing,
     start_torrent,
-    torrent,
-    torrents,
     want_cancel,
 )
+from longshore.ledger.tracking import Tracked, active_torrents, due_torrents, metainfo, sharing, torrent, torrents
 from tests.support.ledgers import Clock
 
 HERE, THERE = Scope("t1", "p1"), Scope("t2", "p1")

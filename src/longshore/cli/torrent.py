@@ -15,7 +15,7 @@ from longshore.cli.output import moment, say, size
 from longshore.errors import BadInput
 
 if TYPE_CHECKING:
-    from longshore.ledger.torrents import Tracked
+    from longshore.ledger.tracking import Tracked
     from longshore.torrents.desk import Desk
     from longshore.torrents.sync import Cycle
 

@@ -5,19 +5,18 @@ A verb that lost the race changes nothing and says so; the next poll sees what t
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from longshore.domain.keys import op_key
-from longshore.domain.model import SECOND, Job, JobRequest, Lease, Micros, NewArtifact, Scope, Status
+from longshore.domain.model import SECOND, Job, JobRequest, Lease, NewArtifact, Planned, Scope, Status
 from longshore.domain.outcomes import Completed
 from longshore.domain.redaction import safe_text
 from longshore.domain.states import TORRENT, TORRENT_STAGES, check_move
 from longshore.domain.torrent_sync import Watch, progress_of
-from longshore.domain.torrents import DOWNLOADING, NOBODY, Clock, Identity, TorrentRequest
+from longshore.domain.torrents import DOWNLOADING, NOBODY, Identity, TorrentRequest
 from longshore.errors import Conflict, LeaseLost, LongshoreError, NotFound
 from longshore.ledger.books import recompute_book
 from longshore.ledger.effects import confirm
@@ -25,39 +24,10 @@ from longshore.ledger.planning import add_counts, plan
 from longshore.ledger.records import Settled
 from longshore.ledger.rows import by_tenant, check_scope, encoded, job_of
 from longshore.ledger.settling import settle
-from longshore.ledger.tx import Row, Tx
+from longshore.ledger.tracking import Tracked, named, torrent, tracked, watch_text
+from longshore.ledger.tx import Tx
 
 FINALIZE: Final = "FINALIZE"
-_CLOCKS: Final = ("missing", "broken", "stalled", "metadata")
-
-
-@dataclass(frozen=True, slots=True)
-class Tracked:
-    """A torrent job as the loop and the lists see it."""
-
-    scope: Scope
-    job_id: str
-    status: Status
-    stage: str
-    row_version: int
-    user_id: str
-    book_id: str
-    media_type: str
-    source: str
-    external_job_id: str | None
-    identity: Identity
-    watch: Watch
-    held: bool
-    cancel_requested_at: Micros | None
-    created_at: Micros
-    updated_at: Micros
-    completed_at: Micros | None
-    first_not_found_at: Micros | None
-    failure_reason: str | None
-    message: str | None
-    progress: int | None
-    lease_until: Micros | None
-    released_at: Micros | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,55 +58,49 @@ def start_torrent(tx: Tx, request: TorrentRequest) -> Started:
     """Make the one active job of a user, book and medium; the same request again is the same job."""
     scope = check_scope(request.scope)
     tx.enter(scope.tenant_id)
-    place = {"user_id": request.user_id, "book_id": request.book_id, "media_type": request.media_type}
-    row = tx.one("torrent_active", tenant_id=scope.tenant_id, **place)
-    if row is not None:
-        active = _tracked(row)
-        if active.scope == scope and (active.source == request.source or active.identity.overlaps(request.identity)):
-            return Started(active.job_id, False, active.status, active.stage)
-        raise Conflict(
-            f"job {active.job_id} already downloads this {request.media_type} of book {request.book_id} from another source",
-            job_id=active.job_id,
-            hint=f"`longshore torrent cancel {active.job_id}` first, or wait for it",
+    active = _active(tx, request)
+    if active is None:
+        wanted = JobRequest(
+            TORRENT,
+            None,
+            request_id=request.request_id,
+            user_id=request.user_id,
+            book_id=request.book_id,
+            media_type=request.media_type,
+            source=request.source,
         )
-    wanted = JobRequest(
-        TORRENT,
-        None,
-        request_id=request.request_id,
+        try:
+            return _started(tx, request, plan(tx, scope, [wanted])[0])
+        except Conflict:
+            active = _active(tx, request)  # somebody committed between our two looks
+            if active is None:
+                raise
+    if active.scope == scope and (active.source == request.source or active.identity.overlaps(request.identity)):
+        return Started(active.job_id, False, active.status, active.stage)
+    raise Conflict(
+        f"job {active.job_id} already downloads this {request.media_type} of book {request.book_id} from another source",
+        job_id=active.job_id,
+        hint=f"`longshore torrent cancel {active.job_id}` first, or wait for it",
+    )
+
+
+def _active(tx: Tx, request: TorrentRequest) -> Tracked | None:
+    row = tx.one(
+        "torrent_active",
+        tenant_id=request.scope.tenant_id,
         user_id=request.user_id,
         book_id=request.book_id,
         media_type=request.media_type,
-        source=request.source,
     )
-    planned = plan(tx, scope, [wanted])[0]
-    tx.run(
-        "torrent_identity",
-        **_named(scope, planned.job_id),
-        infohash_v1=request.identity.v1,
-        infohash_v2=request.identity.v2,
-        metainfo=request.metainfo,
-    )
+    return tracked(row) if row is not None else None
+
+
+def _started(tx: Tx, request: TorrentRequest, planned: Planned) -> Started:
+    scope, identity = request.scope, request.identity
+    known = {"infohash_v1": identity.v1, "infohash_v2": identity.v2, "metainfo": request.metainfo}
+    tx.run("torrent_identity", **named(scope, planned.job_id), **known)
     tx.run("book_known", tenant_id=scope.tenant_id, project_id=scope.project_id, book_id=request.book_id, now=tx.now)
     return Started(planned.job_id, True, planned.status, planned.stage)
-
-
-def due_torrents(tx: Tx, limit: int) -> list[Tracked]:
-    """Give the next jobs of the rotation, the longest unpolled first."""
-    names = [(Scope(row[0], row[1]), row[2]) for row in tx.all("torrents_due", now=tx.now, limit=limit)]
-    found: dict[tuple[Scope, str], Tracked] = {}
-    for tenant, group in by_tenant(names, lambda name: name[0]):
-        tx.enter(tenant)
-        ids = encoded(sorted(job_id for _, (_, job_id) in group))
-        for row in tx.all("torrents_named", tenant_id=tenant, job_ids=ids):
-            job = _tracked(row)
-            found[job.scope, job.job_id] = job
-    return [found[name] for name in names if name in found]
-
-
-def active_torrents(tx: Tx) -> int:
-    """Count the jobs that share the rotation."""
-    row = tx.one("torrents_active")
-    return int(row[0]) if row else 0
 
 
 def hold_torrents(tx: Tx) -> None:
@@ -158,7 +122,7 @@ def note_torrents(tx: Tx, notes: Sequence[Noted], polled: Sequence[Tracked] = ()
 def _note(tx: Tx, note: Noted) -> bool:
     job, watch = note.job, note.watch
     tx.enter(job.scope.tenant_id)
-    name = _named(job.scope, job.job_id)
+    name = named(job.scope, job.job_id)
     _end_expired(tx, job)
     missing = watch.missing.since if watch.missing is not None else None
     if note.reason is not None:
@@ -174,7 +138,7 @@ def _note(tx: Tx, note: Noted) -> bool:
             first_not_found_at=missing,
         )
         if won:
-            tx.run("torrent_retire", **name, watch=_watch_text(watch))
+            tx.run("torrent_retire", **name, watch=watch_text(watch))
             _moved(tx, job, "failed", {"reason": note.reason, "message": message})
         return bool(won)
     if note.stage != job.stage:
@@ -195,7 +159,7 @@ def _note(tx: Tx, note: Noted) -> bool:
     if not won:
         return False
     known = {"infohash_v1": note.identity.v1, "infohash_v2": note.identity.v2, "metainfo": note.metainfo}
-    tx.run("torrent_note_beside", **name, watch=_watch_text(watch), now=tx.now, **known)
+    tx.run("torrent_note_beside", **name, watch=watch_text(watch), now=tx.now, **known)
     if note.stage != job.stage:
         _moved(tx, job, note.stage, {"state": watch.state})
     return True
@@ -204,7 +168,7 @@ def _note(tx: Tx, note: Noted) -> bool:
 def lease_import(tx: Tx, job: Tracked, owner: str, ttl_s: float) -> Lease | None:
     """Take the right to import a finished torrent; None if somebody else was faster or it is to be canceled."""
     tx.enter(job.scope.tenant_id)
-    name = _named(job.scope, job.job_id)
+    name = named(job.scope, job.job_id)
     _end_expired(tx, job)
     until = tx.now + int(ttl_s * SECOND)
     row = tx.one("torrent_lease", **name, row_version=job.row_version, now=tx.now, owner=owner, until=until)
@@ -220,7 +184,7 @@ def _end_expired(tx: Tx, job: Tracked) -> None:
     """An import whose process died: its lease ends here, by the clock of the ledger."""
     if job.lease_until is None:
         return
-    name = _named(job.scope, job.job_id)
+    name = named(job.scope, job.job_id)
     row = tx.one("torrent_lease_expired", **name, row_version=job.row_version, now=tx.now)
     if row is not None:
         _claim_over(tx, job.scope, job.job_id, row[0], "expired", None)
@@ -229,10 +193,10 @@ def _end_expired(tx: Tx, job: Tracked) -> None:
 def release_import(tx: Tx, lease: Lease, watch: Watch, reason: str) -> bool:
     """Give the right back without a result: the job goes on downloading and the next cycle tries again."""
     tx.enter(lease.scope.tenant_id)
-    name = _named(lease.scope, lease.job_id)
+    name = named(lease.scope, lease.job_id)
     if not tx.run("torrent_lease_back", **name, epoch=lease.epoch, owner=lease.owner, now=tx.now):
         return False
-    tx.run("torrent_watch", **name, watch=_watch_text(watch))
+    tx.run("torrent_watch", **name, watch=watch_text(watch))
     _claim_over(tx, lease.scope, lease.job_id, lease.epoch, "released", reason)
     return True
 
@@ -264,7 +228,7 @@ def complete_torrent(
         now=tx.now,
     )
     recompute_book(tx, lease.scope, str(request.book_id))
-    tx.run("torrent_retire", **_named(lease.scope, lease.job_id), watch=_watch_text(watch))
+    tx.run("torrent_retire", **named(lease.scope, lease.job_id), watch=watch_text(watch))
     return settled
 
 
@@ -272,10 +236,10 @@ def want_cancel(tx: Tx, scope: Scope, job_id: str, *, with_files: bool = False) 
     """Write down that a job is to be canceled; it is canceled when the client has confirmed."""
     tx.enter(scope.tenant_id)
     job = torrent(tx, scope, job_id)
-    if not tx.run("torrent_cancel_wanted", **_named(scope, job_id), now=tx.now):
+    if not tx.run("torrent_cancel_wanted", **named(scope, job_id), now=tx.now):
         return job
     if with_files and not job.watch.cancel_files:
-        tx.run("torrent_watch", **_named(scope, job_id), watch=_watch_text(replace(job.watch, cancel_files=True)))
+        tx.run("torrent_watch", **named(scope, job_id), watch=watch_text(replace(job.watch, cancel_files=True)))
     _event(tx, scope, job_id, "cancel_requested", {"with_files": with_files})
     return torrent(tx, scope, job_id)
 
@@ -283,7 +247,7 @@ def want_cancel(tx: Tx, scope: Scope, job_id: str, *, with_files: bool = False) 
 def cancel_confirmed(tx: Tx, job: Tracked) -> bool:
     """The client's side is done: cancel the job, unless its completion was faster."""
     tx.enter(job.scope.tenant_id)
-    name = _named(job.scope, job.job_id)
+    name = named(job.scope, job.job_id)
     current = torrent(tx, job.scope, job.job_id)
     row = tx.one("torrent_cancel", **name, now=tx.now)
     tx.run("torrent_released", **name, now=tx.now)
@@ -297,52 +261,14 @@ def cancel_confirmed(tx: Tx, job: Tracked) -> bool:
 def retire_torrent(tx: Tx, job: Tracked) -> None:
     """Stop polling a job that ended elsewhere."""
     tx.enter(job.scope.tenant_id)
-    tx.run("torrent_retire", **_named(job.scope, job.job_id), watch=_watch_text(job.watch))
-
-
-def sharing(tx: Tx, identity: Identity, job_ids: Sequence[str]) -> dict[str, tuple[Status, bool]]:
-    """Give every job that uses a torrent or that its tags name: its status, and whether it is to be canceled."""
-    rows = tx.all(
-        "torrents_sharing", infohash_v1=identity.v1, infohash_v2=identity.v2, job_ids=encoded(sorted(job_ids))
-    )
-    return {row[0]: (Status(row[1]), row[2] is not None) for row in rows}
-
-
-def torrent(tx: Tx, scope: Scope, job_id: str) -> Tracked:
-    """Show one torrent job."""
-    tx.enter(scope.tenant_id)
-    row = tx.one("torrent_show", **_named(scope, job_id))
-    if row is None:
-        raise NotFound(f"there is no torrent job {job_id} here")
-    return _tracked(row)
-
-
-def torrents(
-    tx: Tx, scope: Scope, *, status: Status | None = None, after: str = "", limit: int = 1000
-) -> list[Tracked]:
-    """List torrent jobs in the order in which they were started."""
-    tx.enter(scope.tenant_id)
-    where = {"tenant_id": scope.tenant_id, "project_id": scope.project_id}
-    rows = tx.all("torrents_list", **where, status=status.value if status else "", after=after, limit=limit)
-    return [_tracked(row) for row in rows]
-
-
-def metainfo(tx: Tx, scope: Scope, job_id: str) -> bytes | None:
-    """Give the .torrent file of a job, if it came as one."""
-    tx.enter(scope.tenant_id)
-    row = tx.one("torrent_metainfo", **_named(scope, job_id))
-    return bytes(row[0]) if row and row[0] is not None else None
+    tx.run("torrent_retire", **named(job.scope, job.job_id), watch=watch_text(job.watch))
 
 
 def _job(tx: Tx, scope: Scope, job_id: str) -> Job:
-    row = tx.one("torrent_job", **_named(scope, job_id))
+    row = tx.one("torrent_job", **named(scope, job_id))
     if row is None:
         raise NotFound(f"there is no torrent job {job_id} here")
     return job_of(row)
-
-
-def _named(scope: Scope, job_id: str) -> dict[str, Any]:
-    return {"tenant_id": scope.tenant_id, "project_id": scope.project_id, "job_id": job_id}
 
 
 def _moved(tx: Tx, job: Tracked, stage: str, facts: dict[str, Any]) -> None:
@@ -359,43 +285,3 @@ def _event(tx: Tx, scope: Scope, job_id: str, kind: str, facts: dict[str, Any]) 
 
 def _claim_over(tx: Tx, scope: Scope, job_id: str, epoch: int, outcome: str, reason: str | None) -> None:
     tx.many("claim_end", [(tx.now, outcome, reason, *scope, job_id, epoch)])
-
-
-def _watch_text(watch: Watch) -> str:
-    return encoded({name: value for name, value in asdict(watch).items() if value not in (None, "", 0, False)})
-
-
-def _watch(text: str) -> Watch:
-    known = json.loads(text)
-    for name in _CLOCKS:
-        if name in known:
-            known[name] = Clock(**known[name])
-    return Watch(**known)
-
-
-def _tracked(row: Row) -> Tracked:
-    return Tracked(
-        scope=Scope(row[0], row[1]),
-        job_id=row[2],
-        status=Status(row[3]),
-        stage=row[4],
-        row_version=row[5],
-        user_id=row[6],
-        book_id=row[7],
-        media_type=row[8],
-        source=row[9],
-        external_job_id=row[10],
-        identity=Identity(row[11], row[12]),
-        watch=_watch(row[13]),
-        held=row[14] is not None,
-        cancel_requested_at=row[15],
-        created_at=row[16],
-        updated_at=row[17],
-        completed_at=row[18],
-        first_not_found_at=row[19],
-        failure_reason=row[20],
-        message=row[21],
-        progress=row[22],
-        lease_until=row[23],
-        released_at=row[24],
-    )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from longshore import failpoints
 from longshore.domain.states import Status
 from longshore.domain.torrents import JOB_TAG, Seen, job_tag
-from longshore.ledger.torrents import Tracked, cancel_confirmed, sharing
+from longshore.ledger.torrents import cancel_confirmed
+from longshore.ledger.tracking import Tracked, sharing
 from longshore.torrents.client import Client
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from longshore.domain.model import Scope
 from longshore.domain.states import ACTIVE
 from longshore.domain.torrents import Identity, QbittorrentSettings, TorrentRequest, torrent_request
-from longshore.errors import BadInput, Conflict, Reasoned
-from longshore.ledger.torrents import Started, Tracked, start_torrent, torrent, torrents, want_cancel
+from longshore.errors import BadInput, Reasoned
+from longshore.ledger.torrents import Started, start_torrent, want_cancel
+from longshore.ledger.tracking import Tracked, torrent, torrents
 from longshore.torrents.canceling import let_go
 from longshore.torrents.client import Client, ClientAway
 from longshore.torrents.identity import from_magnet, from_metainfo
@@ -85,13 +86,7 @@ class Desk:
 
     async def start(self, request: TorrentRequest) -> Started:
         """Make the job; the loop hands its torrent over. Asking for the same again gives the same job."""
-        try:
-            return await self.ledger.soon(start_torrent, request)
-        except Conflict as conflict:
-            if conflict.job_id is not None:
-                raise
-            # Another process inserted between our look and our insert: look again.
-            return await self.ledger.soon(start_torrent, request)
+        return await self.ledger.soon(start_torrent, request)
 
     async def hand_over(self, scope: Scope, job_id: str) -> Tracked:
         """Bring one job's torrent to the client now instead of with the next cycle; a client that is away is no error."""

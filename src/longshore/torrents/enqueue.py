@@ -16,7 +16,8 @@ from longshore.domain.reasons import Kind, reason_named
 from longshore.domain.torrent_sync import Act, Watch, refused
 from longshore.domain.torrents import NOBODY, OURS_TAG, Identity, QbittorrentSettings, Seen, job_tag
 from longshore.errors import BadInput, Reasoned
-from longshore.ledger.torrents import Noted, Tracked, metainfo, note_torrents, torrent
+from longshore.ledger.torrents import Noted, note_torrents
+from longshore.ledger.tracking import Tracked, metainfo, torrent
 from longshore.torrents.client import Client, NotAdded
 from longshore.torrents.identity import from_magnet, from_metainfo
 

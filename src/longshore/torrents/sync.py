@@ -23,16 +23,14 @@ from longshore.errors import LeaseLost, LongshoreError, Reasoned, StoreError, Un
 from longshore.ledger.leasing import renew
 from longshore.ledger.torrents import (
     Noted,
-    Tracked,
-    active_torrents,
     complete_torrent,
-    due_torrents,
     hold_torrents,
     lease_import,
     note_torrents,
     release_import,
     retire_torrent,
 )
+from longshore.ledger.tracking import Tracked, active_torrents, due_torrents
 from longshore.torrents.canceling import let_go
 from longshore.torrents.client import Client, ClientAway, ClientFile
 from longshore.torrents.enqueue import Enqueue, Fetch, Overtaken
