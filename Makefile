@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 JOBS ?= 3
-.PHONY: help setup components lint types imports check test demo bench mutants torture clean
+.PHONY: help setup components lint types imports check test demo bench mutants torture clean bench-ledger
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -30,6 +30,10 @@ check: lint types imports  ## all static checks
 
 test: setup components check  ## everything CI runs
 	@$(PY) -m pytest -n $(JOBS) --dist worksteal -m "not torture"
+
+ROWS ?= 300000
+bench-ledger: setup  ## how fast the ledger is (ROWS=3000000 for the big table)
+	@PYTHONPATH=src $(PY) bench/ledger.py --rows $(ROWS)
 
 demo: setup  ## the main job, on loopback, with a kill -9 in the middle
 	@$(PY) scripts/demo.py
