@@ -13,18 +13,23 @@ if TYPE_CHECKING:
     from longshore.domain.model import Artifact, JobRequest, Scope
     from longshore.domain.requests import download_request
     from longshore.domain.states import Status
+    from longshore.engine.own import Input, JobFailed, Result, job_type
 
 __all__ = [
     "Artifact",
     "AsyncDepot",
     "Depot",
+    "Input",
+    "JobFailed",
     "JobRequest",
+    "Result",
     "Scope",
     "Status",
     "canonical_url",
     "content_key",
     "download_request",
     "job_key",
+    "job_type",
     "op_key",
     "open",
 ]
@@ -33,6 +38,10 @@ _HOME = {
     "Artifact": ("longshore.domain.model", "Artifact"),
     "AsyncDepot": ("longshore.depot", "AsyncDepot"),
     "Depot": ("longshore.depot", "Depot"),
+    "Input": ("longshore.engine.own", "Input"),
+    "JobFailed": ("longshore.engine.own", "JobFailed"),
+    "Result": ("longshore.engine.own", "Result"),
+    "job_type": ("longshore.engine.own", "job_type"),
     "JobRequest": ("longshore.domain.model", "JobRequest"),
     "Scope": ("longshore.domain.model", "Scope"),
     "Status": ("longshore.domain.states", "Status"),

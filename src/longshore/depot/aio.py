@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from longshore.depot import wiring
-from longshore.depot.getting import Getting
 from longshore.depot.intake import Intake
 from longshore.depot.keeping import Keeping
 from longshore.depot.looking import Looking
 from longshore.depot.reconciling import Reconciler
+from longshore.depot.submitting import Submitting
 from longshore.domain.model import Scope
 from longshore.domain.notes import Listener
 from longshore.engine.crew import Yard
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from longshore.config import Settings
 
 
-class AsyncDepot(Getting, Looking, Keeping, Intake):
+class AsyncDepot(Submitting, Looking, Keeping, Intake):
     """One installation, opened. Use it as a context manager, sync or async."""
 
     def __init__(self, settings: Settings, yard: Yard) -> None:
@@ -102,4 +102,5 @@ def open_yard(settings: Settings, *, create: bool) -> Yard:
         hosts=wiring.host_defaults(settings),
         liveness=liveness,
         reconcile=reconciler.keep_house,
+        scratch=directory / "scratch",
     )

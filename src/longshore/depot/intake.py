@@ -18,12 +18,14 @@ from typing import BinaryIO, Final
 from longshore import failpoints
 from longshore.depot.base import Base
 from longshore.depot.records import Got
-from longshore.domain.keys import content_key
+from longshore.domain.keys import content_key, op_key
 from longshore.domain.model import Artifact, Blob, JobRequest, Lease, NewArtifact, Planned, Scope
 from longshore.domain.outcomes import Completed, Deferred
 from longshore.domain.states import UPLOAD, Status
 from longshore.domain.verdict import sniff
+from longshore.engine.publisher import FINALIZE
 from longshore.errors import BadInput, LongshoreError, StoreError
+from longshore.ledger.records import Intent
 from longshore.store import Part, Staged
 
 _CHUNK: Final = 1 << 20
@@ -170,7 +172,9 @@ class _Taking:
 
     def _publish(self, lease: Lease, part: Part, token: str) -> Got:
         item = Staged(self.scope, token, 1, part.sha256, part.size_bytes, str(self._content_type), part)
+        key = op_key(FINALIZE, lease.job_id, sha256=part.sha256)
         try:
+            self._begin(lease, key, part)
             blob = self._link(item)
         except StoreError as error:
             self._ledger.settle([(lease, Deferred("disk_error", str(error), 0.0, counts=False))])
@@ -184,6 +188,13 @@ class _Taking:
         self._store.clean([item])
         (artifact,) = self._ledger.results(self.scope, lease.job_id)
         return self._got(lease.job_id, artifact)
+
+    def _begin(self, lease: Lease, key: str, part: Part) -> None:
+        """Commit what is about to be published: reconcile leaves a blob alone that an intent names."""
+        intent = Intent(lease, FINALIZE, key, "verifiable", part.sha256, {"sha256": part.sha256})
+        (begun,) = self._ledger.begin([intent])
+        if isinstance(begun, LongshoreError):
+            raise begun
 
     def _link(self, item: Staged) -> Blob:
         (error,) = self._store.stage([item])

@@ -8,6 +8,7 @@ published onto it in between had committed an intent before, so it is put back.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -126,24 +127,49 @@ class Reconciler:
 
     def _parts(self, report: Report, dry_run: bool) -> None:
         now = self._ledger.now()
+        sightings = Sightings(self._depot / "reconcile.seen.json")
         for facts in list(self._store.parts()):
             job = self._job(facts.scope, facts.job_id)
-            if job is not None and not self._is_over(job, facts.epoch, now):
+            if job is not None and job.status not in TERMINAL:
+                continue
+            since = job.updated_at if job else sightings.first(f"{facts.job_id}.{facts.epoch}", now)
+            if now - since < self._settings.stale_part_s * SECOND:
                 continue
             if not dry_run:
                 self._store.drop_part(facts)
                 failpoints.hit("reconcile.part")
             report.found("stale_part", facts.scope, facts.job_id, f"part of epoch {facts.epoch}", healed=not dry_run)
-
-    def _is_over(self, job: Job, epoch: int, now: int) -> bool:
-        """A part is stale when its job ended long enough ago; an older epoch's, when a newer one ended the job."""
-        return job.status in TERMINAL and now - job.updated_at >= self._settings.stale_part_s * SECOND
+        sightings.save()
 
     def _job(self, scope: Scope, job_id: str) -> Job | None:
         try:
             return self._ledger.job(scope, job_id)
         except NotFound:
             return None
+
+
+class Sightings:
+    """When things that no row tells the age of were first seen, by the ledger's clock. An upload on its way has no job."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._now: dict[str, int] = {}
+        try:
+            self._before: dict[str, int] = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError):
+            self._before = {}
+
+    def first(self, name: str, now: int) -> int:
+        """Tell when this was first seen."""
+        self._now[name] = seen = int(self._before.get(name, now))
+        return seen
+
+    def save(self) -> None:
+        """Keep what was seen this time and forget the rest."""
+        if self._now != self._before:
+            new = self._path.with_suffix(".new")
+            new.write_text(json.dumps(self._now), "utf-8")
+            new.replace(self._path)
 
 
 def _pages(items: Iterable[T]) -> Iterator[list[T]]:

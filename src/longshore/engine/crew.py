@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from longshore.domain.notes import Listener
@@ -17,6 +20,7 @@ from longshore.engine.flow import Flow
 from longshore.engine.handlers import Handlers
 from longshore.engine.known import Known
 from longshore.engine.liveness import Liveness
+from longshore.engine.own.handler import OwnJobs
 from longshore.engine.publisher import Publisher
 from longshore.engine.receive import Receiver
 from longshore.engine.watch import Watch
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 STORE_THREADS: Final = 6
 WAITING_BYTES: Final = 48 << 20  # bodies in memory beyond which no new transfer begins
 PROGRESS_S: Final = 0.5
+OWN_AT_ONCE: Final = max(2, os.cpu_count() or 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,7 @@ class Yard:
     hosts: HostDefaults
     liveness: Liveness
     reconcile: Callable[[bool], object]
+    scratch: Path  # where handlers of own types may write
     equip: Callable[[Handlers, Yard, ThreadPoolExecutor], None] | None = None  # adds further types of jobs
 
 
@@ -65,6 +71,9 @@ async def crew(yard: Yard, listener: Listener | None) -> AsyncIterator[Tools]:
         receiver = Receiver(ledger, store, transfer, threads, settings, yard.hosts)
         handlers = Handlers()
         handlers.add(DOWNLOAD, Flow(known, receiver, publisher, berths, settings).acquire, known.prepare)
+        own = OwnJobs(ledger, store, publisher, yard.scratch / yard.liveness.owner, at_once=OWN_AT_ONCE)
+        for name in own.types:
+            handlers.add(name, own.handle)
         if yard.equip:
             yard.equip(handlers, yard, threads)
         ticking = asyncio.get_running_loop().create_task(_report_progress(receiver, watch)) if listener else None
@@ -86,6 +95,7 @@ async def crew(yard: Yard, listener: Listener | None) -> AsyncIterator[Tools]:
         finally:
             if ticking:
                 ticking.cancel()
+            await asyncio.to_thread(own.close)
             threads.shutdown(wait=True)
 
 
@@ -95,6 +105,8 @@ async def bury(yard: Yard) -> int:
     if not dead:
         return 0
     released = await yard.ledger.soon(release_dead, dead)
+    for owner in dead:
+        await asyncio.to_thread(shutil.rmtree, yard.scratch / owner, ignore_errors=True)
     yard.liveness.forget(dead)
     return released
 

@@ -8,6 +8,7 @@ import secrets
 from typing import Final
 
 from longshore.domain.endings import Mishap
+from longshore.engine.own.hands import HandlerError
 from longshore.errors import (
     EffectInDoubt,
     LedgerError,
@@ -25,6 +26,10 @@ def mishap_of(error: BaseException) -> Mishap:
     match error:
         case Reasoned():
             return Mishap(error.reason, str(error), retry_after_s=error.retry_after_s, host=error.host)
+        case HandlerError():
+            debug_id = secrets.token_hex(6)
+            log.error("handler error %s\n%s", debug_id, error.trace)
+            return Mishap("handler_error", f"{error.kind}; see the log under {debug_id}", debug_id=debug_id)
         case EffectInDoubt():
             return Mishap("in_doubt", str(error))
         case StoreError():

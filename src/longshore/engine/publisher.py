@@ -51,7 +51,7 @@ class Publisher:
         self._ready: list[Parcel] = []
         self._lanes = 2
         self._busy: set[asyncio.Task[None]] = set()
-        self._published: dict[tuple[str, int], Staged] = {}
+        self._published: dict[tuple[str, int], list[Staged]] = {}
         self._over: list[Staged] = []
         self.waiting_bytes = 0
         self.on_change: Callable[[int], None] = lambda _waiting: None
@@ -75,7 +75,7 @@ class Publisher:
         if staged := self._published.pop((lease.job_id, lease.epoch), None):
             if not self._over:
                 asyncio.get_running_loop().call_soon(self._clean)
-            self._over.append(staged)
+            self._over += staged
         if done and lease.epoch > 1:
             self._threads.submit(self._drop_leftovers, lease)
 
@@ -148,7 +148,7 @@ class Publisher:
         failpoints.hit("publish.linked")
         for parcel, blob in zip(batch, blobs, strict=True):
             if isinstance(blob, Blob):
-                self._published[parcel.lease.job_id, parcel.lease.epoch] = parcel.staged
+                self._published.setdefault((parcel.lease.job_id, parcel.lease.epoch), []).append(parcel.staged)
                 if parcel.done.cancelled():  # the attempt was stopped meanwhile: nobody else will clean up
                     self.clean(parcel.lease)
                 else:

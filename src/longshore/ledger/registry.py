@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from longshore.domain.keys import op_key
 from longshore.domain.model import Lease, NewArtifact, Scope
 from longshore.domain.outcomes import Completed, Reused
 from longshore.domain.states import DOWNLOAD
@@ -110,18 +111,22 @@ def _insert_artifacts(tx: Tx, results: Sequence[Result], previous: dict[str, str
 
 def _confirm_intents(tx: Tx, scope: Scope, results: Sequence[Result]) -> None:
     """Confirm the FINALIZE intents of these attempts: what they meant to do is done."""
-    jobs = {
-        lease.job_id: (lease.epoch, made[0]) for (lease, row, _), made in results if row.job_type == DOWNLOAD and made
-    }
+    jobs = {lease.job_id: (lease.epoch, made) for (lease, _, _), made in results if made}
     if not jobs:
         return
     rows = []
     for job_id, key, epoch in tx.all("finalize_open", job_ids=encoded(list(jobs)), **scope._asdict()):
-        mine, (artifact_id, new) = jobs[job_id]
+        mine, made = jobs[job_id]
         if epoch == mine:
+            artifact_id, new = made[0] if len(made) == 1 else _intended(job_id, key, made)
             text = f'{{"code":"OK","sha256":"{new.blob.sha256}","size":{new.blob.size_bytes},"artifact_id":"{artifact_id}"}}'
             rows.append((tx.now, text, *scope, job_id, key, epoch))
     tx.many("finalize_confirm", rows)
+
+
+def _intended(job_id: str, key: str, made: list[tuple[str, NewArtifact]]) -> tuple[str, NewArtifact]:
+    """Find the result that an intent named, among several."""
+    return next((one for one in made if op_key("FINALIZE", job_id, sha256=one[1].blob.sha256) == key), made[0])
 
 
 def _artifact_rows(result: Result, previous: dict[str, str], now: int) -> list[Row]:

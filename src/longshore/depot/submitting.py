@@ -1,0 +1,64 @@
+"""Verbs for jobs of your own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from longshore.depot.getting import Getting
+from longshore.domain.keys import content_key
+from longshore.domain.model import Artifact, JobRequest, Planned, Scope
+from longshore.domain.states import TERMINAL
+from longshore.engine.own import known_types
+from longshore.errors import BadInput
+from longshore.ledger.planning import plan
+
+
+class Submitting(Getting):
+    """Verbs that hand in other work than downloads."""
+
+    async def submit(
+        self,
+        job_type: str,
+        *,
+        inputs: Sequence[str | Artifact] = (),
+        params: dict[str, Any] | None = None,
+        scope: Scope | None = None,
+        priority: int = 0,
+        run_id: str | None = None,
+    ) -> Planned:
+        """Plan a job of a declared type; the same inputs, parameters and version are the same job."""
+        where = scope or self.scope
+        kind = known_types().get(job_type)
+        if kind is None:
+            raise BadInput(f"no handler for jobs of type {job_type!r} is declared here")
+        artifacts = [await self._artifact(where, one) for one in inputs]
+        identity: dict[str, Any] = {"params": params or {}, "version": kind.version}
+        request = JobRequest(
+            job_type=job_type,
+            key=content_key(*where, job_type, [one.sha256 for one in artifacts], identity),
+            params=params or {},
+            inputs=tuple(one.artifact_id for one in artifacts),
+            priority=priority,
+            max_attempts=kind.max_attempts,
+            run_id=run_id,
+        )
+        planned = (await self.ledger.soon(plan, where, [request], again="failed"))[0]
+        self.notify()
+        return planned
+
+    async def replay(self, job_id: str, *, scope: Scope | None = None) -> Planned:
+        """Do a job again from its stored inputs, as a new job linked to the old one."""
+        where = scope or self.scope
+        job = await self._thread(self.ledger.job, where, job_id)
+        if job.status not in TERMINAL:
+            raise BadInput(f"job {job_id} is {job.status}: only what is over can be done again")
+        inputs = await self._thread(lambda: self.ledger.results(where, job_id, role="input"))
+        request = replace(job.request, retry_of=job_id, inputs=tuple(one.artifact_id for one in inputs))
+        planned = (await self.ledger.soon(plan, where, [request], again="always"))[0]
+        self.notify()
+        return planned
+
+    async def _artifact(self, scope: Scope, one: str | Artifact) -> Artifact:
+        return one if isinstance(one, Artifact) else await self._thread(self.ledger.artifact, scope, one)

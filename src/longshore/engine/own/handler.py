@@ -1,0 +1,246 @@
+"""Working on jobs of declared types: inputs made readable, the handler run at arm's length, results published."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from longshore import failpoints
+from longshore.domain import verdict
+from longshore.domain.keys import op_key
+from longshore.domain.model import Artifact, Lease, NewArtifact
+from longshore.domain.outcomes import Completed, Failed, Outcome
+from longshore.engine.own.hands import HandlerError, Hands, Task
+from longshore.engine.own.types import Input, JobFailed, JobType, Result, as_results, known_types
+from longshore.errors import BadInput, EffectInDoubt, LongshoreError, Reasoned
+from longshore.ledger.advancing import report
+from longshore.ledger.lookup import results
+from longshore.ledger.records import Intent
+from longshore.store import Staged
+
+if TYPE_CHECKING:
+    from longshore.engine.publisher import Publisher
+    from longshore.ledger import Ledger
+    from longshore.store import Store
+
+failpoints.declare("own.begin", "own.ran", "own.published")
+REPORT_S: Final = 1.0
+SMALL: Final = 262_144
+
+
+class OwnJobs:
+    """The handler of every declared type."""
+
+    def __init__(self, ledger: Ledger, store: Store, publisher: Publisher, scratch: Path, *, at_once: int) -> None:
+        self._ledger, self._store, self._publisher, self._scratch = ledger, store, publisher, scratch
+        self._threads = ThreadPoolExecutor(at_once, "longshore-own")
+        self._hands = Hands()
+        self._places = asyncio.Semaphore(at_once)
+        self.types = known_types()
+
+    async def handle(self, lease: Lease) -> Outcome:
+        """Run one job: its inputs, its function, its results."""
+        kind = self.types[lease.job.job_type]
+        failpoints.hit("own.begin")
+        async with self._places:
+            with self._scratch_directory(lease) as scratch:
+                inputs = await self._inputs(lease, scratch)
+                try:
+                    made = await self._run(kind, lease, inputs, scratch)
+                except JobFailed as error:
+                    if error.again:
+                        raise Reasoned("handler_error", error.message) from None
+                    return Failed("handler_error", error.message)
+                failpoints.hit("own.ran")
+                return await self._published(lease, made)
+
+    def close(self) -> None:
+        """End every process."""
+        self._hands.close()
+        self._threads.shutdown(wait=True)
+
+    # ── inputs ──
+
+    @contextmanager
+    def _scratch_directory(self, lease: Lease) -> Iterator[Path]:
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f"{lease.job_id}.{lease.epoch}.", dir=self._scratch))
+        try:
+            yield scratch
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    async def _inputs(self, lease: Lease, scratch: Path) -> tuple[Input, ...]:
+        artifacts = await self._ledger.read_soon(results, lease.scope, lease.job_id, role="input")
+        readable: tuple[Input, ...] = await self._thread(self._readable, lease, artifacts, scratch)
+        return readable
+
+    def _readable(self, lease: Lease, artifacts: Sequence[Artifact], scratch: Path) -> tuple[Input, ...]:
+        """Make every input a file that can be read; one that is not there ends the job."""
+        inputs = []
+        for place, one in enumerate(artifacts):
+            path = self._store.path(lease.scope, one.pointer)
+            if self._store.sizes(lease.scope, [one.pointer]) != [one.size_bytes]:
+                raise Reasoned("input_missing", f"the bytes of input {one.artifact_id} are not there")
+            if path is None:
+                path = scratch / f"input-{place}"
+                with self._store.open(lease.scope, one.pointer) as source, path.open("wb") as target:
+                    shutil.copyfileobj(source, target, 1 << 20)
+            inputs.append(
+                Input(one.artifact_id, one.artifact_type, one.content_type, one.size_bytes, one.sha256, one.name, path)
+            )
+        return tuple(inputs)
+
+    # ── the function ──
+
+    async def _run(self, kind: JobType, lease: Lease, inputs: tuple[Input, ...], scratch: Path) -> list[Result]:
+        params = dict(lease.job.request.params)
+        if kind.is_async:
+            return await self._run_here(kind, params, inputs, NearContext(self._ledger, lease, scratch))
+        task = Task(kind.address, inputs, params, lease.job_id, lease.job.attempts + 1, scratch, kind.memory_bytes)
+        near, stop = NearContext(self._ledger, lease, scratch), threading.Event()
+        working = self._thread(self._hands.work, task, kind.time_limit_s, near.answer, stop)
+        try:
+            made: list[Result] = await asyncio.shield(working)
+        except asyncio.CancelledError:
+            stop.set()
+            await asyncio.wait([working])
+            raise
+        return made
+
+    @staticmethod
+    async def _run_here(
+        kind: JobType, params: dict[str, Any], inputs: tuple[Input, ...], context: NearContext
+    ) -> list[Result]:
+        try:
+            async with asyncio.timeout(kind.time_limit_s):
+                return as_results(await kind.function(list(inputs), params, context))
+        except TimeoutError:
+            raise Reasoned("handler_timeout", f"the handler took longer than {kind.time_limit_s:g} s") from None
+        except (JobFailed, Reasoned, EffectInDoubt):
+            raise
+        except BadInput as error:
+            raise Reasoned("bad_result", str(error)) from None
+        except Exception as error:  # noqa: BLE001 -- somebody else's code: whatever it raises is its answer
+            raise HandlerError(type(error).__name__, traceback.format_exc()) from None
+
+    # ── results ──
+
+    async def _published(self, lease: Lease, made: Sequence[Result]) -> Completed:
+        artifacts = []
+        for result in made:
+            staged = await self._thread(self._staged, lease, result)
+            blob = await self._publisher.publish(lease, staged, {"content_type": staged.content_type})
+            self._publisher.clean(lease)
+            artifacts.append(
+                NewArtifact(
+                    blob,
+                    artifact_type=result.artifact_type,
+                    name=result.name,
+                    schema_version=result.schema_version,
+                    metadata=result.metadata,
+                )
+            )
+        failpoints.hit("own.published")
+        size = sum(one.blob.size_bytes for one in artifacts)
+        return Completed(tuple(artifacts), facts={"results": len(artifacts), "result_bytes": size})
+
+    def _staged(self, lease: Lease, result: Result) -> Staged:
+        """Take a result in: a small one as bytes, a large one as a part."""
+        body = result.body.encode() if isinstance(result.body, str) else result.body
+        if isinstance(body, Path) and body.stat().st_size <= SMALL:
+            body = body.read_bytes()
+        if isinstance(body, bytes):
+            kind = _content_type(result, body[: verdict.JUDGE_BYTES])
+            sha256 = hashlib.sha256(body).hexdigest()
+            return Staged(lease.scope, lease.job_id, lease.epoch, sha256, len(body), kind, body)
+        part = self._store.part(lease.scope, lease.job_id, lease.epoch)
+        descriptor = os.open(body, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            part.take_from(descriptor)
+            first = os.pread(descriptor, verdict.JUDGE_BYTES, 0)
+        finally:
+            os.close(descriptor)
+        kind = _content_type(result, first)
+        return Staged(lease.scope, lease.job_id, lease.epoch, part.sha256, part.size_bytes, kind, part)
+
+    def _thread(self, call: Callable[..., Any], *arguments: object) -> asyncio.Future[Any]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
+
+
+def _content_type(result: Result, first: bytes) -> str:
+    if result.content_type != "application/octet-stream":
+        return result.content_type
+    return verdict.content_type(first, None)
+
+
+class NearContext:
+    """`ctx` in the worker: answers what a hand asks, and is what an async handler gets."""
+
+    def __init__(self, ledger: Ledger, lease: Lease, scratch: Path) -> None:
+        self._ledger, self._lease = ledger, lease
+        self._reported = 0.0
+        self.job_id, self.attempt, self.scratch = lease.job_id, lease.job.attempts + 1, scratch
+
+    def answer(self, kind: str, value: Any) -> Any:
+        """Serve one request of a hand, in its thread; errors are answers too."""
+        try:
+            match kind:
+                case "progress":
+                    return self._report(*value)
+                case "effect_begin":
+                    return self._begin(*value)
+                case "effect_confirm":
+                    return self._confirm(*value)
+                case _:
+                    return False
+        except LongshoreError as error:
+            return error
+
+    async def progress(self, done: int, total: int | None = None) -> None:
+        """Say how far the work is."""
+        await asyncio.to_thread(self._report, done, total)
+
+    async def check(self) -> None:
+        """Give way; a canceled job does not come back from here."""
+        await asyncio.sleep(0)
+
+    async def effect(
+        self, kind: str, act: Callable[[], Awaitable[dict[str, Any]]], *, effect_class: str = "keyed", **extras: Any
+    ) -> dict[str, Any]:
+        """Do something to the outside at most once as far as anybody can know; give its result, new or remembered."""
+        state, result = await asyncio.to_thread(self._begin, kind, effect_class, extras)
+        if state == "confirmed":
+            return dict(result or {})
+        if state == "in_doubt":
+            raise EffectInDoubt(f"the effect {kind} may or may not have happened")
+        done = await act()
+        await asyncio.to_thread(self._confirm, kind, extras, done)
+        return done
+
+    def _report(self, done: int, total: int | None) -> bool:
+        if time.monotonic() - self._reported >= REPORT_S:
+            self._reported = time.monotonic()
+            self._ledger.write(report, [(self._lease, done, total)])
+        return False
+
+    def _begin(self, kind: str, effect_class: Any, extras: dict[str, Any]) -> tuple[str, Any]:
+        intent = Intent(self._lease, kind, op_key(kind, self.job_id, **extras), effect_class)
+        begun = self._ledger.begin([intent])[0]
+        if isinstance(begun, LongshoreError):
+            raise begun
+        return begun.state, begun.result
+
+    def _confirm(self, kind: str, extras: dict[str, Any], result: dict[str, Any]) -> None:
+        self._ledger.confirm(self._lease, op_key(kind, self.job_id, **extras), result)

@@ -1,0 +1,159 @@
+"""Jobs of one's own: results as artifacts, one job per content, and handlers that misbehave harm nobody."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from longshore.depot import Depot
+from longshore.domain.model import Artifact, Job
+from longshore.domain.states import Status
+from longshore.errors import BadInput
+from tests.engine import own_types  # noqa: F401 -- declares the types
+from tests.engine.conftest import MakeDepot
+from tests.engine.test_worker import running, until
+
+
+def put(depot: Depot, text: str) -> Artifact:
+    got = depot.put(io.BytesIO(text.encode()), name="in.txt")
+    assert got.artifact is not None
+    return got.artifact
+
+
+def results(depot: Depot, job_id: str) -> list[Artifact]:
+    return depot.ledger.results(depot.scope, job_id)
+
+
+def job(depot: Depot, job_id: str) -> Job:
+    return depot.ledger.job(depot.scope, job_id)
+
+
+def body(depot: Depot, artifact: Artifact) -> bytes:
+    with depot.store.open(depot.scope, artifact.pointer) as file:
+        return file.read()
+
+
+def test_a_function_becomes_a_job_and_its_value_an_artifact(depot: Depot) -> None:
+    source = put(depot, "hello")
+    planned = depot.submit("t_upper", inputs=[source], params={"end": "!"})
+    assert depot.run().completed == 1
+    (made,) = results(depot, planned.job_id)
+    assert body(depot, made) == b"HELLO!"
+    assert (made.artifact_type, made.name, made.content_type) == ("text", "upper.txt", "text/plain")
+    assert made.metadata == {"n": 6}
+    assert [one.artifact_id for one in depot.ledger.results(depot.scope, planned.job_id, role="input")] == [
+        source.artifact_id
+    ]
+
+
+def test_the_same_work_is_the_same_job_and_other_work_is_not(depot: Depot) -> None:
+    source = put(depot, "hello")
+    first = depot.submit("t_upper", inputs=[source])
+    assert depot.submit("t_upper", inputs=[source]).job_id == first.job_id
+    assert depot.submit("t_upper", inputs=[source], params={"end": "?"}).job_id != first.job_id
+    assert depot.run().completed == 2
+    assert not depot.submit("t_upper", inputs=[source]).created
+
+
+def test_replay_works_from_stored_inputs(depot: Depot) -> None:
+    source = put(depot, "hello")
+    first = depot.submit("t_upper", inputs=[source])
+    with pytest.raises(BadInput):
+        depot.replay(first.job_id)
+    depot.run()
+    again = depot.replay(first.job_id)
+    assert again.job_id != first.job_id
+    assert depot.run().completed == 1
+    assert job(depot, again.job_id).retry_of == first.job_id
+    assert results(depot, again.job_id)[0].sha256 == results(depot, first.job_id)[0].sha256
+
+
+def test_an_async_handler_runs_in_the_loop_with_the_same_context(depot: Depot, tmp_path: Path) -> None:
+    inputs = [put(depot, "a" * 5), put(depot, "b" * 7)]
+    planned = depot.submit("t_async", inputs=inputs, params={"log": str(tmp_path / "log")})
+    assert depot.run().completed == 1
+    assert json.loads(body(depot, results(depot, planned.job_id)[0])) == {"total": 12, "id": 7}
+    assert (tmp_path / "log").read_text() == "x"
+
+
+def test_several_and_large_results_are_all_kept(depot: Depot) -> None:
+    planned = depot.submit("t_many", params={"size": 700_000})
+    assert depot.run().completed == 1
+    made = results(depot, planned.job_id)
+    assert [one.size_bytes for one in made] == [3, 3, 700_000]
+    assert body(depot, made[2]) == b"z" * 700_000
+    assert depot.verify().findings == []
+    assert list(depot.store.parts()) == []
+
+
+@pytest.mark.parametrize(
+    ("how", "reason", "attempts"),
+    [
+        ("raise", "handler_error", 2),
+        ("say", "handler_error", 1),
+        ("die", "handler_crash", 2),
+        ("hang", "handler_timeout", 2),
+        ("garbage", "bad_result", 1),
+    ],
+)
+def test_a_handler_that_misbehaves_ends_by_policy_and_harms_nobody(
+    depot: Depot, how: str, reason: str, attempts: int
+) -> None:
+    bad = depot.submit("t_hang" if how == "hang" else "t_bad", params={"how": how})
+    good = depot.submit("t_upper", inputs=[put(depot, "ok")])
+    tally = depot.run()
+    assert (tally.completed, tally.failed) == (1, 1)
+    assert job(depot, good.job_id).status is Status.COMPLETED
+    ended = job(depot, bad.job_id)
+    assert (ended.status, ended.reason, ended.attempts) == (Status.FAILED, reason, attempts)
+    assert ended.message is not None
+    assert "canary" not in ended.message
+    assert "Traceback" not in ended.message
+    if how == "raise":
+        assert ended.debug_id
+    if how == "say":
+        assert ended.message == "the scan is empty"
+
+
+def test_a_handler_that_wants_too_much_memory_fails_alone(depot: Depot) -> None:
+    planned = depot.submit("t_memory")
+    assert depot.run().failed == 1
+    assert job(depot, planned.job_id).reason == "handler_error"
+
+
+def test_a_confirmed_effect_is_not_repeated_after_a_crash(depot: Depot, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    planned = depot.submit("t_effect", params={"log": str(log), "order": "o-1"})
+    assert depot.run().completed == 1
+    assert log.read_text() == "x"
+    assert json.loads(body(depot, results(depot, planned.job_id)[0])) == {"charged": 5}
+    assert job(depot, planned.job_id).attempts == 2
+
+
+def test_a_missing_input_ends_the_job(depot: Depot) -> None:
+    source = put(depot, "gone soon")
+    path = depot.store.path(depot.scope, source.pointer)
+    assert path is not None
+    planned = depot.submit("t_upper", inputs=[source])
+    path.unlink()
+    assert depot.run().failed == 1
+    assert job(depot, planned.job_id).reason == "input_missing"
+
+
+def test_a_running_handler_can_be_canceled(make_depot: MakeDepot, tmp_path: Path) -> None:
+    depot = make_depot()
+    here, go = tmp_path / "here", tmp_path / "go"
+    planned = depot.submit("t_slow", params={"here": str(here), "go": str(go)})
+    with running(depot) as run:
+        until(here.exists)
+        depot.ledger.cancel(depot.scope, [planned.job_id])
+        assert run.join().canceled == 1
+    assert job(depot, planned.job_id).status is Status.CANCELED
+
+
+def test_a_type_that_nobody_declared_is_refused(depot: Depot) -> None:
+    with pytest.raises(BadInput):
+        depot.submit("t_nobody")
