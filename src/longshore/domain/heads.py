@@ -62,7 +62,7 @@ def split_fields(lines: Sequence[bytes]) -> tuple[str, int, dict[str, str], dict
     head, end, _trailers = (text[start + 2 :] if start >= 0 else text).partition("\r\n\r\n")
     if not end:
         raise _broken("the answer ended inside its headers")
-    rows = head.split("\r\n")
+    rows = head.split("\r\n")  # none is empty: an empty one ends the head
     parts = rows[0].split(" ", 2)
     if len(parts) < 2 or not (parts[1].isascii() and parts[1].isdigit()):
         raise _broken("the status line cannot be read")
@@ -70,19 +70,17 @@ def split_fields(lines: Sequence[bytes]) -> tuple[str, int, dict[str, str], dict
     repeated: dict[str, list[str]] = {}
     name = ""
     for row in rows[1:]:
-        if row[:1] in (" ", "\t"):
+        key, colon, value = row.partition(":")
+        if row[0] in " \t":  # a folded line goes on with the field before it
             if name:
                 fields[name] += " " + row.strip()
-            continue
-        key, colon, value = row.partition(":")
-        if not colon:
-            continue
-        name = key.lower()
-        if name in fields:
-            repeated.setdefault(name, [fields[name]]).append(value.strip())
-            fields[name] += ", " + value.strip()
-        else:
-            fields[name] = value.strip()
+        elif colon:
+            name, value = key.lower(), value.strip()
+            if name not in fields:
+                fields[name] = value
+            else:
+                repeated.setdefault(name, [fields[name]]).append(value)
+                fields[name] += ", " + value
     return parts[0], int(parts[1]), fields, repeated
 
 

@@ -11,7 +11,7 @@ from longshore.domain.heads import Head
 from longshore.domain.ranges import range_header
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for every request, and freezing costs three times as much
 class Ask:
     """One thing to fetch or probe."""
 
