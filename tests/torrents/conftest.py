@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.ledgers import clock, engine, ledger, where
-from tests.support.postgres import postgres_cluster
+from tests.support.postgres import postgres_cluster, postgres_dsn
 from tests.support.qbt import Swarm, swarm
 
-__all__ = ["clock", "engine", "ledger", "postgres_cluster", "shared", "where"]
+__all__ = ["clock", "engine", "ledger", "postgres_cluster", "postgres_dsn", "shared", "where"]
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +12,11 @@ import pytest
 from longshore.domain.model import Scope
 from longshore.domain.states import Status
 from longshore.domain.torrents import OURS_TAG, job_tag
-from longshore.errors import Conflict
+from longshore.errors import Conflict, LeaseLost
 from longshore.ledger.registry import mark_available
+from longshore.ledger.torrents import lease_import
+from longshore.store import StoreSettings, open_store
+from longshore.torrents.importing import Import
 from tests.support.origin import Origin, Thing, status
 from tests.support.qbt import Swarm, until
 from tests.torrents.bench import SCOPE, Bench, bench
@@ -71,6 +75,42 @@ def test_without_links_the_file_is_copied(shared: Swarm, tmp_path: Path) -> None
         assert path.stat().st_ino != (shared.qbt.save / "copied.epub").stat().st_ino
         assert depot.bytes_of(artifact) == made.path.read_bytes()
         assert list(depot.store.parts()) == []
+
+
+def test_into_a_store_that_is_elsewhere(shared: Swarm, tmp_path: Path, postgres_dsn: str) -> None:
+    made = shared.make("elsewhere.epub", os.urandom(100_000))
+    with bench(tmp_path / "depot", shared.qbt.url) as depot:
+        here, depot.store = depot.store, open_store(postgres_dsn, StoreSettings(parts=tmp_path / "parts"))  # type: ignore[assignment]
+        try:
+            job_id = depot.start(made)
+            depot.until_stage(job_id, "completed")
+            (artifact,) = depot.results(job_id)
+            assert depot.bytes_of(artifact) == made.path.read_bytes()
+            assert depot.rows("SELECT storage_path FROM media_assets") == [(artifact.pointer,)]
+            assert (shared.qbt.save / "elsewhere.epub").stat().st_mode & 0o200
+        finally:
+            depot.store.close()
+            depot.store = here
+
+
+def test_an_import_stops_when_its_lease_is_lost(depot: Bench, shared: Swarm) -> None:
+    made = shared.make("stopped.epub", os.urandom(100_000))
+    job_id = depot.start(made)
+    depot.cycle()
+    until("finished", lambda: [seen for seen in depot.client.by_ids([made.id]) if seen.complete])
+    lease = depot.ledger.write(lease_import, depot.job(job_id), "somebody", 60)
+    assert lease is not None
+    lost = threading.Event()
+    lost.set()
+    files = depot.client.files(made.id)
+    assert files is not None
+    with pytest.raises(LeaseLost):
+        Import(depot.ledger, depot.store, depot.settings, lease, lost).take(str(shared.qbt.save), files)
+    assert list(depot.store.walk()) == []
+    depot.cycle(15)
+    assert depot.job(job_id).stage == "downloading", "it is somebody else's"
+    depot.clock.turn(60)
+    depot.until_stage(job_id, "completed")
 
 
 def test_a_hybrid_added_by_its_v1_magnet_changes_its_id(depot: Bench, shared: Swarm) -> None:

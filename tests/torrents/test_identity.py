@@ -153,7 +153,7 @@ def _encode(value: object) -> bytes:
     raise AssertionError(value)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(_values, st.binary(max_size=10))
 def test_the_walk_ends_exactly_where_the_value_ends(value: object, after: bytes) -> None:
     data = _encode(value)
