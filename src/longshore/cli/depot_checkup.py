@@ -160,7 +160,9 @@ def check_torrents(settings: Settings) -> Check:
     found = examine(torrent_settings(settings))
     worst = min(found, key=lambda finding: ("fail", "warn", "ok").index(finding.level))
     told = [finding.message for finding in found if finding.level == worst.level]
-    return Check("qbittorrent", worst.level, "; ".join(told), worst.remedy)
+    return Check(
+        "qbittorrent", worst.level, "; ".join(told), worst.remedy or "check qbittorrent.url, username and password"
+    )
 
 
 DEPOT_CHECKS: Final[dict[str, Looker]] = {

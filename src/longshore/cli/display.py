@@ -15,7 +15,6 @@ from rich.text import Text
 
 from longshore.cli.output import clean, duration, size
 from longshore.cli.watching import Score
-from longshore.domain.notes import Note
 
 ROWS: Final = 5
 FRAMES_PER_S: Final = 8
@@ -33,7 +32,7 @@ class Display:
             refresh_per_second=FRAMES_PER_S,
             transient=True,
             redirect_stdout=sys.stdout.isatty(),  # results on the same terminal go above the display
-            redirect_stderr=False,
+            redirect_stderr=True,
         )
 
     def __enter__(self) -> Self:
@@ -43,16 +42,10 @@ class Display:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._live.stop()
 
-    def take(self, note: Note) -> None:
-        """Leave a line above the display for what a person wants to keep."""
-        if note.kind == "failed":
-            text = f"failed  {note.facts.get('reason')}  {note.url or note.job_id}"
-            self._console.print(Text(clean(text), style="red", no_wrap=True, overflow="ellipsis"))
-
     def render(self) -> RenderableType:
         """Draw how it stands now."""
         score, now = self._score, time.monotonic()
-        lines: list[RenderableType] = [_overall(score, now)]
+        lines: list[RenderableType] = [_overall(score, now, self._console.width)]
         lines += [_row(one.url, one.bytes, one.size_bytes) for one in list(score.active.values())[:ROWS]]
         if len(score.active) > ROWS:
             lines.append(Text(f"  … and {len(score.active) - ROWS} more", style="dim"))
@@ -65,9 +58,9 @@ class Display:
         return Group(*lines)
 
 
-def _overall(score: Score, now: float) -> RenderableType:
+def _overall(score: Score, now: float, width: int) -> RenderableType:
     grid = Table.grid(padding=(0, 1))
-    grid.add_column(width=30)
+    grid.add_column(width=max(1, min(30, width - 50)))
     for _ in range(4):
         grid.add_column(no_wrap=True)
     total = float(score.total) if score.total else None
@@ -83,8 +76,8 @@ def _overall(score: Score, now: float) -> RenderableType:
 
 
 def _row(url: str, nbytes: int, total: int | None) -> RenderableType:
-    share = f"{100 * nbytes // total:3d}%" if total else "   –"
+    share = f"{100 * nbytes // total:3d}%" if total else "   …"
     row = Text(no_wrap=True, overflow="ellipsis")
-    row.append(f"  {share} {size(nbytes):>9}  ", style="cyan")
+    row.append(f"  {share} {size(nbytes) if nbytes else '':>9}  ", style="cyan")
     row.append(clean(url))
     return row

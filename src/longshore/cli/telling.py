@@ -21,7 +21,12 @@ def teller(call: Call, *, results: bool = True) -> Callable[[Note], None]:
     """Give the listener that writes notes: all of them for a machine, results (if wanted) and failures for a person."""
     if call.json:
         return lambda note: _record(call, _fit_to_print(note))
-    return lambda note: _text(call, _fit_to_print(note), results=results or call.verbosity > 0)
+    shown = {"failed"} if call.verbosity > -2 else set()
+    if call.verbosity > 0 or (results and call.verbosity == 0):
+        shown |= {"completed", "held"}
+    if call.verbosity > 0:
+        shown |= {"retry", "started"}
+    return lambda note: _text(call, _fit_to_print(note)) if note.kind in shown else None
 
 
 def _fit_to_print(note: Note) -> Note:
@@ -40,22 +45,20 @@ def _record(call: Call, note: Note) -> None:
     call.output.record(note.kind, facts, note.ts, flush=note.kind not in {"planned", "held"})
 
 
-def _text(call: Call, note: Note, *, results: bool) -> None:
+def _text(call: Call, note: Note) -> None:
     facts = note.facts
     if note.kind in {"completed", "held"}:
-        if not results or call.verbosity < 0:
-            return
         nbytes = facts.get("size_bytes")
         place = facts.get("path") or facts.get("sha256") or ""
         words = [note.kind.ljust(9), size(nbytes).rjust(9) if nbytes is not None else " " * 9, note.url or "", place]
         if note.kind == "held" and facts.get("why"):
             words.append(f"({facts['why']})")
         call.output.text("  ".join(words))
-    elif note.kind == "failed" and call.verbosity > -2:
+    elif note.kind == "failed":
         say(failure_text(str(facts.get("reason")), note.url or note.job_id or "", str(facts.get("message") or "")))
-    elif note.kind == "retry" and call.verbosity > 0:
+    elif note.kind == "retry":
         say(f"later     {facts.get('reason')}  {note.url}: {facts.get('message')} (in {facts.get('delay_s')} s)")
-    elif note.kind == "started" and call.verbosity > 0:
+    else:
         say(f"started   {note.url}")
 
 
@@ -65,11 +68,14 @@ def failure_text(reason: str, item: str, message: str) -> str:
 
 
 def remedy(reason: str) -> str:
-    """Say what a person can do about a reason."""
+    """Say what a person can do about a job that failed for good for this reason."""
     try:
-        return reason_named(reason).remedy
+        known = reason_named(reason)
     except KeyError:
         return "see `longshore show JOB`"
+    if known.remedy.startswith("tried "):  # it was, as often as allowed
+        return "`longshore retry` when the cause is gone"
+    return known.remedy
 
 
 def job_facts(job: Job) -> dict[str, Any]:

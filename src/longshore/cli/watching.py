@@ -61,8 +61,8 @@ class Score:
 
     def _progress(self, job_id: str, note: Note) -> None:
         one = self.active.setdefault(job_id, Active(note.url or ""))
-        one.bytes = int(note.facts.get("bytes", one.bytes))
-        one.size_bytes = note.facts.get("size_bytes", one.size_bytes)
+        one.bytes = int(note.facts.get("bytes_done", one.bytes))
+        one.size_bytes = note.facts.get("bytes_total", one.size_bytes)
 
     def _ended(self, job_id: str, note: Note) -> None:
         self.active.pop(job_id, None)
@@ -124,17 +124,16 @@ def watching(call: Call, tell: Callable[[Note], None]) -> Iterator[tuple[Score, 
     elif on_terminal():
         from longshore.cli.display import Display
 
-        with Display(score) as display:
-            yield score, _both(score, tell, display.take)
+        with Display(score):
+            yield score, _both(score, tell)
     else:
         yield score, _plain(score, tell)
 
 
-def _both(score: Score, *others: Callable[[Note], None]) -> Callable[[Note], None]:
+def _both(score: Score, tell: Callable[[Note], None]) -> Callable[[Note], None]:
     def listen(note: Note) -> None:
         score.take(note)
-        for other in others:
-            other(note)
+        tell(note)
 
     return listen
 

@@ -1,0 +1,159 @@
+"""What a run shows: the score that notes make, the plain line, the display."""
+
+from __future__ import annotations
+
+import io
+import time
+
+import pytest
+from rich.console import Console
+
+from longshore.cli.display import Display
+from longshore.cli.fleet import arguments, note_of
+from longshore.cli.options import Call
+from longshore.cli.output import Output, clean, duration, moment, size
+from longshore.cli.telling import remedy
+from longshore.cli.watching import Score, plain_line, watching
+from longshore.domain.notes import Note
+from tests.support.program import invoke
+
+
+def told(score: Score, kind: str, job: str, **facts: object) -> None:
+    score.take(Note(kind, 0, job_id=job, url=f"https://a.example/{job}", facts=dict(facts)))  # type: ignore[arg-type]
+
+
+def filled() -> Score:
+    score = Score(total=10)
+    for job in "abcdefgh":
+        told(score, "started", job)
+    told(score, "progress", "a", bytes_done=500, bytes_total=1000)
+    told(score, "completed", "b", size_bytes=2048)
+    told(score, "held", "x", size_bytes=99)
+    told(score, "retry", "c", reason="http_503")
+    told(score, "failed", "d", reason="http_404", message="no")
+    return score
+
+
+def test_the_score_counts_what_the_notes_tell() -> None:
+    score = filled()
+
+    assert (score.completed, score.held, score.failed, score.retries, score.ended) == (1, 1, 1, 1, 3)
+    assert (score.bytes, score.bytes_now) == (2048, 2548)
+    assert sorted(score.active) == ["a", "e", "f", "g", "h"]
+    assert score.last_failure == "http_404 https://a.example/d"
+
+
+def test_speed_and_eta_are_of_this_run() -> None:
+    score = filled()
+    start = score.started_at
+
+    assert score.speed(start) == 0.0
+    told(score, "completed", "e", size_bytes=10_000)
+    assert score.speed(start + 2) == pytest.approx(5000)
+    assert score.eta_s(start + 3) == pytest.approx(6)
+    assert Score().eta_s(start) is None
+
+
+def test_the_plain_line_has_items_bytes_speed_and_failures() -> None:
+    line = plain_line(filled(), time.monotonic())
+
+    for words in ("3/10 done", "2.5 KiB", "1 held", "1 failed", "5 active", "ETA"):
+        assert words in line
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_the_display_fits_and_cannot_be_driven_by_urls(width: int) -> None:
+    score = filled()
+    told(score, "started", "evil\x1b[2J")
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+
+    console.print(Display(score, console).render())
+    output = console.file
+    assert isinstance(output, io.StringIO)
+    text = output.getvalue()
+
+    assert "3/10 items" in text
+    assert "50%" in text
+    assert "… and 1 more" in text
+    assert "failed 1" in text
+    assert "\x1b" not in text
+    assert all(len(line) <= width for line in text.splitlines())
+
+
+def test_a_pipe_gets_no_display() -> None:
+    call = Call(Output(json=False))
+    seen: list[Note] = []
+
+    with watching(call, seen.append) as (score, listen):
+        listen(Note("completed", 0, job_id="a", facts={"size_bytes": 1}))
+
+    assert (len(seen), score.completed) == (1, 1)
+
+
+def test_a_worker_of_a_fleet_is_told_what_we_were_told() -> None:
+    flags = {
+        "depot": "/d",
+        "tenant": "t",
+        "network": {"allow": ["10.0.0.0/8"]},
+        "retry": {"base_s": "0.1"},
+        "offline": True,
+    }
+    how = {"offline": True, "forever": True, "all_tenants": True, "max_wait": 2.5, "types": ("download",)}
+
+    words = arguments(Call(Output(json=True), flags=flags), how)
+
+    assert words[1:] == [
+        "-m",
+        "longshore",
+        "run",
+        "--json",
+        "--while-stdin",
+        "--depot",
+        "/d",
+        "--tenant",
+        "t",
+        "--allow-net",
+        "10.0.0.0/8",
+        "--set",
+        "retry.base_s=0.1",
+        "--offline",
+        "--forever",
+        "--all-tenants",
+        "--max-wait",
+        "2.5",
+        "--type",
+        "download",
+    ]
+    assert invoke(*words[3:], "--help").code == 0
+
+
+def test_a_note_survives_its_line() -> None:
+    line = {
+        "type": "failed",
+        "schema": 1,
+        "ts": moment(1_700_000_000_123_456),
+        "job_id": "j",
+        "url": "u",
+        "reason": "dns",
+    }
+
+    note = note_of(line)
+
+    assert (note.kind, note.ts, note.job_id, note.url) == ("failed", 1_700_000_000_123_456, "j", "u")
+    assert note.facts == {"reason": "dns"}
+
+
+def test_words_for_people() -> None:
+    assert [size(n) for n in (0, 1023, 1024, 1536, 10 << 20, 5 << 40)] == [
+        "0 B",
+        "1023 B",
+        "1.0 KiB",
+        "1.5 KiB",
+        "10.0 MiB",
+        "5.0 TiB",
+    ]
+    assert [duration(s) for s in (5, 65, 3700)] == ["5 s", "1:05 min", "1:01 h"]
+    assert clean("a\x1b[31mb\u202ec\td\n") == "a�[31mb�c\td\n"
+    assert remedy("http_404") == "check the URL"
+    assert "longshore retry" in remedy("http_503")
+    assert "longshore show" in remedy("nobody_knows")
