@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from longshore.cli.checkup import Check, Looker, existing
 from longshore.config import Settings
-from longshore.errors import SchemaMismatch
+from longshore.errors import LongshoreError, SchemaMismatch
 
 if TYPE_CHECKING:
     from longshore.ledger import Ledger
@@ -157,14 +157,16 @@ def check_torrents(settings: Settings) -> Check:
     from longshore.torrents.checks import examine
     from longshore.torrents.opening import torrent_settings
 
-    found = examine(torrent_settings(settings))
+    try:
+        found = examine(torrent_settings(settings))
+    except LongshoreError as error:
+        return Check("qbittorrent", "fail", str(error), error.hint or _TORRENT_REMEDY)
     worst = min(found, key=lambda finding: ("fail", "warn", "ok").index(finding.level))
     told = [finding.message for finding in found if finding.level == worst.level]
-    return Check(
-        "qbittorrent", worst.level, "; ".join(told), worst.remedy or "check qbittorrent.url, username and password"
-    )
+    return Check("qbittorrent", worst.level, "; ".join(told), worst.remedy or _TORRENT_REMEDY)
 
 
+_TORRENT_REMEDY: Final = "check qbittorrent.url, username and password"
 DEPOT_CHECKS: Final[dict[str, Looker]] = {
     "depot": check_depot,
     "ledger": check_ledger,
