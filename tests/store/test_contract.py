@@ -140,6 +140,32 @@ def test_scopes_do_not_meet(one: Store) -> None:
     assert {held.pointer for held in one.walk()} == {mine.pointer, theirs.pointer, long.pointer}
 
 
+@pytest.mark.parametrize("content_type", ["", "text/html; charset=utf-8", "x/y\r\nEvil: 1", "ä/ö", "\0"])
+def test_any_content_type_that_a_server_sends(one: Store, content_type: str) -> None:
+    item = staged(b"body", "a")
+    item.content_type = content_type
+    [blob] = publish(one, item)
+    assert blob.content_type == content_type
+    assert read(one, blob) == b"body"
+
+
+@pytest.mark.parametrize("scope", [OTHER, LONG], ids=["other", "long"])
+def test_parts_of_any_scope_are_listed_and_dropped(one: Store, scope: Scope) -> None:
+    with_facts = one.part(scope, "a", 1)
+    with_facts.write(b"x")
+    with_facts.checkpoint()
+    with_facts.close()
+    one.part(scope, "Job B", 2).close()
+    waiting = staged(b"small", "c", 3, scope)
+    assert one.stage([waiting]) == [None]
+    found = {(facts.scope, facts.job_id, facts.epoch) for facts in one.parts()}
+    expected = {(scope, "a", 1), (scope, "Job B", 2)}
+    assert found == (expected | {(scope, "c", 3)} if one.backend == "local" else expected)
+    for facts in list(one.parts()):
+        one.drop_part(facts)
+    assert list(one.parts()) == []
+
+
 def test_found_by_hash(one: Store) -> None:
     [blob] = publish(one, staged(b"%PDF-1.7", "a"))
     found = one.stat(SCOPE, blob.sha256)

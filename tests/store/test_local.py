@@ -133,6 +133,16 @@ def test_a_stopped_body_goes_on_in_the_next_epoch(store: LocalStore) -> None:
     assert store.check(SCOPE, blob.pointer, blob.sha256, len(body)) is None
 
 
+def test_foreign_files_are_not_taken_for_blobs(store: LocalStore) -> None:
+    [blob] = publish(store, staged(b"hello"))
+    shard = store.root / "acme/corpus" / blob.sha256[:2]
+    for name in ("README", "x" * 70, blob.sha256 + ".tar.gz.part~", blob.sha256[:63]):
+        (shard / name).write_text("foreign")
+    (store.root / "acme/corpus/notes.txt").write_text("foreign")
+    (store.root / "stray").write_text("foreign")
+    assert [held.pointer for held in store.walk()] == [blob.pointer]
+
+
 def test_another_shard_width_is_refused(tmp_path: Path) -> None:
     LocalStore(tmp_path).close()
     with pytest.raises(StoreError, match="shard_width"):

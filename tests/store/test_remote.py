@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 from urllib.parse import quote
@@ -155,6 +157,33 @@ def test_postgres_restarted_under_the_store(own_postgres_cluster: Cluster, tmp_p
     again = publish_when_it_answers(store, b"after")
     assert store.check(SCOPE, again.pointer, again.sha256, 5) is None
     assert store.check(SCOPE, kept.pointer, kept.sha256, 6) is None
+    store.close()
+
+
+@pytest.mark.parametrize("step", ["put.object", "put.done"])
+def test_killed_while_putting(postgres_dsn: str, tmp_path: Path, step: str) -> None:
+    """The next process finds the object, or the part to make it from."""
+    code = f"""
+from pathlib import Path
+from longshore.store import StoreSettings, open_store
+from tests.store.publishing import SCOPE, of_part
+store = open_store({postgres_dsn!r}, StoreSettings(parts=Path({str(tmp_path)!r})))
+part = store.part(SCOPE, "job", 1)
+part.write(bytes(2_000_000))
+item = of_part(part)
+print(item.sha256, flush=True)
+store.stage([item])
+store.link([item])
+"""
+    environment = {**os.environ, "LONGSHORE_FAILPOINTS": f"{step}=kill"}
+    killed = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert killed.returncode == -9, killed.stderr
+    sha256 = killed.stdout.strip()
+    store = open_store(postgres_dsn, StoreSettings(parts=tmp_path))
+    assert len(list(store.walk())) == (1 if step == "put.done" else 0)
+    blob = store.recover(SCOPE, "job", 2, sha256=sha256, size_bytes=2_000_000, content_type="x/y")
+    assert blob is not None
+    assert store.check(SCOPE, blob.pointer, sha256, 2_000_000) is None
     store.close()
 
 

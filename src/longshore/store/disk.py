@@ -120,6 +120,23 @@ def open_path(names: tuple[str, ...], parent: int, *, create: bool = False) -> i
     return fd
 
 
+def directories(parent: int, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Give the directories below one, open while they are looked at; files, links and hidden names are passed over."""
+    for name in sorted(os.listdir(parent)):
+        if name.startswith("."):
+            continue
+        try:
+            fd = os.open(name, DIRECTORY, dir_fd=parent)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                continue
+            raise
+        try:
+            yield (*path, name), fd
+        finally:
+            os.close(fd)
+
+
 def write_all(fd: int, data: bytes | memoryview, offset: int = 0) -> None:
     """Write it all, however often the kernel takes less."""
     done = os.pwrite(fd, data, offset)

@@ -94,6 +94,11 @@ def check_sha256(sha256: str) -> str:
     return sha256
 
 
+def is_blob(file: str) -> bool:
+    """Tell whether a file's name can be a blob's."""
+    return bool(_SHA256.match(file[:64]) and _EXT.match(file[64:]))
+
+
 def check_extension(ext: str) -> str:
     """Return the extension if it can be one."""
     if not _EXT.match(ext):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,7 @@ THREADS: Final = 16
 READ_AHEAD: Final = 4 << 20
 COUNT_AGAIN_S: Final = 60.0
 QUARANTINE: Final = ".quarantine/"
+_MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]{1,100}/[\w!#$&^.+-]{1,100}\Z", re.ASCII)
 failpoints.declare("put.object", "put.done", "delete.object")
 
 
@@ -176,7 +178,7 @@ class RemoteStore(Recovering):
         """Put one object; True if the very bytes were there before."""
         for _ in range(3):
             failpoints.hit("put.object")
-            if self.objects.put(key, item.body, item.content_type):
+            if self.objects.put(key, item.body, _plain_type(item.content_type)):
                 failpoints.hit("put.done")
                 return False
             size = self.objects.size(key)
@@ -235,7 +237,7 @@ class RemoteStore(Recovering):
         """Give every blob of every tenant."""
         for found in self.objects.list(""):
             pieces = found.key.split("/")
-            if found.key.startswith(".") or len(pieces) < 3 or len(pieces[-1]) < 64:
+            if found.key.startswith(".") or len(pieces) < 3 or not names.is_blob(pieces[-1]):
                 continue
             scope = self._notes.read(pieces[0], pieces[1])
             yield Held(scope, pieces[-1][:64], found.size_bytes, found.key, found.modified_at)
@@ -308,6 +310,11 @@ class RemoteStore(Recovering):
         self.staging.close()
         os.close(self._fd)
         self.objects.close()
+
+
+def _plain_type(content_type: str) -> str:
+    """Give a media type that any backend takes; servers send anything, and the registry keeps what they sent."""
+    return content_type if _MEDIA_TYPE.match(content_type) else "application/octet-stream"
 
 
 def _quarantine_name(key: str, at: int | None) -> str:

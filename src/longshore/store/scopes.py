@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections.abc import Callable
 
 from longshore.domain.model import Scope
-from longshore.store import names
+from longshore.store import disk, names
 from longshore.store.parts import Part
 
 NOTE = ".scope.json"
+
+
+def write_note(scope: Scope, project: int) -> None:
+    """Say beside a hashed name what it stands for; other names need no note."""
+    if not any(map(names.is_hashed, map(names.encode, scope))):
+        return
+    with contextlib.suppress(FileExistsError):
+        note = os.open(NOTE, disk.CREATE, 0o600, dir_fd=project)
+        try:
+            disk.write_all(note, json.dumps(list(scope)).encode())
+            os.fsync(note)
+        finally:
+            os.close(note)
+
+
+def read_note(path: tuple[str, ...], project: int) -> Scope:
+    """Give the scope that a tenant's and a project's directory stand for."""
+    if any(map(names.is_hashed, path)):
+        with contextlib.suppress(OSError, ValueError):
+            with os.fdopen(os.open(NOTE, disk.READ, dir_fd=project), "rb") as file:
+                return Scope(*json.loads(file.read(1 << 20)))
+    return Scope(names.decode(path[0]), names.decode(path[1]))
 
 
 class ScopeNotes:

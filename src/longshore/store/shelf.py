@@ -19,6 +19,7 @@ from longshore.errors import NotFound, StoreError
 from longshore.store import disk, names
 from longshore.store.barriers import Barrier
 from longshore.store.records import Held
+from longshore.store.scopes import read_note, write_note
 
 LAYOUT: Final = 1
 LAYOUT_FILE: Final = ".layout.json"
@@ -83,8 +84,7 @@ class Shelf:
             barrier.take(fd)
             fd = below
         try:
-            if any(map(names.is_hashed, path)):
-                _write_scope_note(scope, fd)
+            write_note(scope, fd)
         except OSError:
             os.close(fd)
             raise
@@ -152,17 +152,17 @@ class Shelf:
 
     def walk(self) -> Iterator[Held]:
         """Give every blob of every tenant."""
-        for tenant in sorted(os.listdir(self.fd)):
-            if not tenant.startswith("."):
-                yield from self._walk_tenant(tenant)
+        with disk.told("walking the store"):
+            for (tenant,), fd in disk.directories(self.fd):
+                yield from self._walk_tenant(tenant, fd)
 
-    def _walk_tenant(self, tenant: str) -> Iterator[Held]:
-        for path, fd in _below((tenant,), self.fd):
-            scope = _read_scope(path, fd)
-            shards = _below((), fd) if self.width else [((), os.dup(fd))]
+    def _walk_tenant(self, tenant: str, tenant_fd: int) -> Iterator[Held]:
+        for path, fd in disk.directories(tenant_fd, (tenant,)):
+            scope = read_note(path, fd)
+            shards = disk.directories(fd) if self.width else [((), os.dup(fd))]
             for shard, directory in shards:
                 for entry in os.scandir(directory):
-                    if len(entry.name) < 64 or not entry.is_file(follow_symlinks=False):
+                    if not names.is_blob(entry.name) or not entry.is_file(follow_symlinks=False):
                         continue
                     stat = entry.stat(follow_symlinks=False)
                     pointer = "/".join((*path, *shard, entry.name))
@@ -175,9 +175,13 @@ class Shelf:
         known = self._counted.get(tenant_id)
         if known is None or time.monotonic() - known[0] > COUNT_AGAIN_S:
             try:
-                total = sum(held.size_bytes for held in self._walk_tenant(names.encode(tenant_id)))
+                fd = disk.open_directory(names.encode(tenant_id), self.fd)
             except FileNotFoundError:
-                total = 0
+                return 0
+            try:
+                total = sum(held.size_bytes for held in self._walk_tenant(names.encode(tenant_id), fd))
+            finally:
+                os.close(fd)
             known = self._counted[tenant_id] = (time.monotonic(), total)
         return known[1]
 
@@ -194,41 +198,3 @@ class Shelf:
 
 def _other_extensions(directory: int, sha256: str) -> Iterator[str]:
     yield from (name[64:] for name in os.listdir(directory) if name.startswith(sha256))
-
-
-def _below(path: tuple[str, ...], parent: int) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Give the directories below a path, open while they are looked at."""
-    top = disk.open_path(path, parent)
-    try:
-        for name in sorted(os.listdir(top)):
-            if name.startswith("."):
-                continue
-            try:
-                fd = disk.open_directory(name, top)
-            except (NotADirectoryError, OSError):
-                continue
-            try:
-                yield (*path, name), fd
-            finally:
-                os.close(fd)
-    finally:
-        os.close(top)
-
-
-def _read_scope(path: tuple[str, ...], fd: int) -> Scope:
-    if any(map(names.is_hashed, path)):
-        with contextlib.suppress(OSError, ValueError):
-            with os.fdopen(os.open(".scope.json", disk.READ, dir_fd=fd), "rb") as file:
-                return Scope(*json.loads(file.read(1 << 20)))
-    return Scope(names.decode(path[0]), names.decode(path[1]))
-
-
-def _write_scope_note(scope: Scope, project: int) -> None:
-    """A hashed name cannot be read back: say beside it what it stands for."""
-    with contextlib.suppress(FileExistsError):
-        note = os.open(".scope.json", disk.CREATE, 0o600, dir_fd=project)
-        try:
-            disk.write_all(note, json.dumps(list(scope)).encode())
-            os.fsync(note)
-        finally:
-            os.close(note)

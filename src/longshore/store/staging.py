@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -25,10 +26,12 @@ from longshore.store.parts import BODY, Part, PartFacts, empty_part, read_facts
 from longshore.store.pump import Buffers, Pump
 from longshore.store.quarantine import Quarantine
 from longshore.store.room import Rooms
+from longshore.store.scopes import read_note, write_note
 from longshore.store.settings import StoreSettings
 
 AREAS: Final = ("parts", "small", "quarantine", "room")
 PUMP_THREADS: Final = 8
+_SMALL = re.compile(r"(.+)\.(\d+)\.([0-9a-f]{64})\Z")
 failpoints.declare("part.create", "part.drop")
 
 
@@ -69,7 +72,7 @@ class Staging:
         failpoints.hit("part.create")
         path = (*self._job_path(scope, job_id), str(epoch))
         try:
-            job, directory = self._open_new(path)
+            job, directory = self._open_new(scope, path)
             with _closing(job):
                 part = Part(
                     directory,
@@ -87,9 +90,10 @@ class Staging:
             raise disk.typed(error, "making a part") from error
         return part
 
-    def _open_new(self, path: tuple[str, ...]) -> tuple[int, int]:
+    def _open_new(self, scope: Scope, path: tuple[str, ...]) -> tuple[int, int]:
         """Make and open the directories of a job and of its new epoch."""
         try:
+            os.close(self._open_scope("parts", scope, create=True))
             job = disk.open_path(path[:-1], self.areas["parts"], create=True)
             try:
                 self._drop_epoch(job, path[-1])
@@ -115,36 +119,34 @@ class Staging:
 
     def old_part(self, scope: Scope, job_id: str) -> PartFacts | None:
         """Find the newest part of a job with durable bytes."""
-        found = [facts for facts in self._facts_of(self._job_path(scope, job_id)) if facts.durable_bytes]
+        found = [facts for facts in self._facts_of(scope, job_id) if facts.durable_bytes]
         return max(found, key=lambda facts: facts.epoch, default=None)
 
     def parts(self) -> Iterator[PartFacts]:
         """Give every part; one without facts counts as having nothing durable."""
-        for path in self._three_deep(self.areas["parts"]):
-            yield from self._facts_of(path)
+        for scope, job in self._in_scopes(self.areas["parts"]):
+            yield from self._facts_of(scope, names.decode(job))
 
-    def _facts_of(self, path: tuple[str, ...]) -> Iterator[PartFacts]:
+    def _facts_of(self, scope: Scope, job_id: str) -> Iterator[PartFacts]:
         try:
-            job = disk.open_path(path, self.areas["parts"])
+            job = disk.open_path(self._job_path(scope, job_id), self.areas["parts"])
         except (FileNotFoundError, NotADirectoryError):
             return
         try:
             for epoch in filter(str.isdigit, os.listdir(job)):
                 with contextlib.suppress(FileNotFoundError):
-                    yield self._facts(job, path, epoch)
+                    yield self._facts(job, epoch) or PartFacts(scope, job_id, int(epoch))
         finally:
             os.close(job)
 
-    def _facts(self, job: int, path: tuple[str, ...], epoch: str) -> PartFacts:
+    @staticmethod
+    def _facts(job: int, epoch: str) -> PartFacts | None:
         directory = disk.open_directory(epoch, job)
         try:
             facts = read_facts(directory)
         finally:
             os.close(directory)
-        tenant, project, job_id = map(names.decode, path)
-        if facts is not None and facts.epoch == int(epoch):
-            return facts
-        return PartFacts(Scope(tenant, project), job_id, int(epoch))
+        return facts if facts is not None and facts.epoch == int(epoch) else None
 
     def drop_part(self, facts: PartFacts) -> None:
         """Remove a part and the directories that it leaves empty."""
@@ -194,14 +196,25 @@ class Staging:
 
     def small(self, scope: Scope, *, create: bool = True) -> int:
         """Open the directory of a scope's small bodies."""
+        return self._open_scope("small", scope, create=create)
+
+    def _open_scope(self, area: str, scope: Scope, *, create: bool) -> int:
         path = (names.encode(scope.tenant_id), names.encode(scope.project_id))
-        return disk.open_path(path, self.areas["small"], create=create)
+        fd = disk.open_path(path, self.areas[area], create=create)
+        try:
+            if create:
+                write_note(scope, fd)
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
 
     def smalls(self) -> Iterator[tuple[Scope, str, int, str]]:
         """Give scope, job, epoch and hash of every small body that waits."""
-        for tenant, project, name in self._three_deep(self.areas["small"]):
-            job_id, epoch, sha256 = name.rsplit(".", 2)
-            yield Scope(names.decode(tenant), names.decode(project)), names.decode(job_id), int(epoch), sha256
+        for scope, name in self._in_scopes(self.areas["small"]):
+            if found := _SMALL.match(name):
+                job_id, epoch, sha256 = found.groups()
+                yield scope, names.decode(job_id), int(epoch), sha256
 
     @staticmethod
     def small_name(job_id: str, epoch: int, sha256: str) -> str:
@@ -229,7 +242,8 @@ class Staging:
             return
         try:
             for name in os.listdir(directory):
-                if name.rsplit(".", 2)[0] == names.encode(job_id):
+                found = _SMALL.match(name)
+                if found and found[1] == names.encode(job_id):
                     yield name, directory
         finally:
             os.close(directory)
@@ -238,7 +252,7 @@ class Staging:
         """Give parts whose body has the wanted size, durable or not: only for who compares the hash."""
         path = self._job_path(scope, job_id)
         found = []
-        for facts in self._facts_of(path):
+        for facts in self._facts_of(scope, job_id):
             with contextlib.suppress(OSError):
                 directory = disk.open_path((*path, str(facts.epoch)), self.areas["parts"])
                 try:
@@ -254,19 +268,13 @@ class Staging:
         return names.encode(scope.tenant_id), names.encode(scope.project_id), names.encode(job_id)
 
     @staticmethod
-    def _three_deep(fd: int) -> Iterator[tuple[str, str, str]]:
-        for tenant in sorted(os.listdir(fd)):
-            tenant_fd = disk.open_directory(tenant, fd)
-            try:
-                for project in sorted(os.listdir(tenant_fd)):
-                    project_fd = disk.open_directory(project, tenant_fd)
-                    try:
-                        for last in sorted(os.listdir(project_fd)):
-                            yield tenant, project, last
-                    finally:
-                        os.close(project_fd)
-            finally:
-                os.close(tenant_fd)
+    def _in_scopes(area: int) -> Iterator[tuple[Scope, str]]:
+        for path, tenant in disk.directories(area):
+            for whole, project in disk.directories(tenant, path):
+                scope = read_note(whole, project)
+                for name in sorted(os.listdir(project)):
+                    if not name.startswith("."):
+                        yield scope, name
 
     def close(self) -> None:
         """Stop the threads, take our reservations away, close."""
