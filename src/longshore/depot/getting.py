@@ -46,6 +46,8 @@ class Getting(Working):
         over = {one.job_id for one in planned if one.status in TERMINAL}
         waiting = tuple(dict.fromkeys(one.job_id for one in planned if one.job_id not in over))
         if waiting:
+            pairs = [pair for pair in zip(requests, planned, strict=True) if pair[1].job_id not in over]
+            self._tell_planned([pair[0] for pair in pairs], [pair[1] for pair in pairs], on_note or self.on_note)
             await self.run(
                 scope=where, job_ids=waiting, max_wait_s=max_wait_s, on_note=on_note, handle_signals=handle_signals
             )

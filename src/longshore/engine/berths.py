@@ -44,6 +44,17 @@ class Berths:
         finally:
             self._leave(host)
 
+    def try_take(self, host: str, limit: int) -> bool:
+        """Take one more place if there is one right now: for a further connection of a transfer that has its own."""
+        if self._free <= 0 or self._closed or self._turning_away or self._at.get(host, 0) >= limit or self._queues:
+            return False
+        self._enter(host)
+        return True
+
+    def give(self, host: str) -> None:
+        """Give a place back that `try_take` took."""
+        self._leave(host)
+
     @property
     def free(self) -> int:
         """How many places nobody has."""

@@ -68,9 +68,9 @@ async def crew(yard: Yard, listener: Listener | None) -> AsyncIterator[Tools]:
         publisher = Publisher(ledger, store, threads, items=settings.batch_items, size=settings.batch_bytes)
         publisher.on_change = lambda waiting: berths.close() if waiting > WAITING_BYTES else berths.open()
         known = Known(ledger, store, threads, settings.dedupe)
-        receiver = Receiver(ledger, store, transfer, threads, settings, yard.hosts)
+        receiver = Receiver(ledger, store, transfer, threads, settings, yard.hosts, berths)
         handlers = Handlers()
-        handlers.add(DOWNLOAD, Flow(known, receiver, publisher, berths, settings).acquire, known.prepare)
+        handlers.add(DOWNLOAD, Flow(known, receiver, publisher, berths, settings, watch).acquire, known.prepare)
         own = OwnJobs(ledger, store, publisher, yard.scratch / yard.liveness.owner, at_once=OWN_AT_ONCE)
         for name in own.types:
             handlers.add(name, own.handle)

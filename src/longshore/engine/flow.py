@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from longshore.engine.known import Known
     from longshore.engine.publisher import Publisher
     from longshore.engine.receive import Receiver
+    from longshore.engine.watch import Watch
 
 failpoints.declare("flow.begin", "flow.received", "flow.published")
 
@@ -26,10 +27,16 @@ class Flow:
     """Downloads: everything that `acquire` needs, made once per worker."""
 
     def __init__(
-        self, known: Known, receiver: Receiver, publisher: Publisher, berths: Berths, settings: EngineSettings
+        self,
+        known: Known,
+        receiver: Receiver,
+        publisher: Publisher,
+        berths: Berths,
+        settings: EngineSettings,
+        watch: Watch,
     ) -> None:
         self._known, self._receiver, self._publisher = known, receiver, publisher
-        self._berths, self._settings = berths, settings
+        self._berths, self._settings, self._watch = berths, settings, watch
 
     async def acquire(self, lease: Lease) -> Outcome:
         """Get one artifact: adopt what was published, reuse what is held, or fetch, verify and publish."""
@@ -42,6 +49,7 @@ class Flow:
         if self._settings.offline:
             raise Reasoned("offline", "offline, and these bytes are not held")
         async with self._berths.at(lease.job.request.host, lease.host_slots):
+            self._watch.tell("started", lease)
             received = await self._receiver.receive(lease, known)
         failpoints.hit("flow.received")
         if received is None:

@@ -26,10 +26,12 @@ from longshore.ledger.hosts import hop
 from longshore.ledger.records import Move
 from longshore.store import Part, PartFacts, Staged
 from longshore.transfer import Answer, Ask
+from longshore.transfer.segments import Slots, fetch_in_pieces
 
 if TYPE_CHECKING:
     from longshore.domain.politeness import HostDefaults
     from longshore.domain.settings import EngineSettings
+    from longshore.engine.berths import Berths
     from longshore.ledger import Ledger
     from longshore.store import Store
     from longshore.transfer import Transfer
@@ -61,8 +63,9 @@ class Received:
     def completed(self, blob: Blob) -> Completed:
         """Make the outcome of a published body."""
         self.facts["dedupe_action"] = "hardlink" if blob.deduplicated else "download"
-        if isinstance(self.staged.body, Part):
-            self.facts["fsync_ms"] = round(self.staged.body.fsync_s * 1000, 3)
+        body_s = self.staged.body.fsync_s if isinstance(self.staged.body, Part) else 0.0
+        self.facts["fsync_ms"] = round((self.staged.fsync_s + body_s) * 1000, 3)
+        self.facts["shard_prefix"] = blob.sha256[:2]
         return Completed(
             artifacts=(NewArtifact(blob, name=self.lease.job.request.name),),
             validators=self.head.validators,
@@ -82,8 +85,10 @@ class Receiver:
         threads: Executor,
         settings: EngineSettings,
         hosts: HostDefaults,
+        berths: Berths,
     ) -> None:
         self._ledger, self._store, self._transfer, self._hosts = ledger, store, transfer, hosts
+        self._berths = berths
         self._threads, self._settings = threads, settings
         self.active: dict[tuple[str, int], tuple[Lease, BodySink]] = {}  # large bodies under way, for progress
 
@@ -130,7 +135,7 @@ class Receiver:
             on_hop=lambda host: self._hop(lease, host),
         )
         async with _Kept(sink):
-            answer = await self._transfer.fetch(ask, sink)
+            answer = await self._fetch(lease, ask, sink)
             if answer.head.status == 304:
                 await sink.abandon(keep=False)
                 return None
@@ -168,7 +173,7 @@ class Receiver:
             on_hop=lambda host: self._hop(lease, host),
         )
         async with _Kept(sink):
-            answer = await self._fetch_rest(ask, sink)
+            answer = await self._fetch_rest(lease, ask, sink)
             if answer.head.status == 416:
                 body = await self._unsatisfied(
                     sink, resume.decide(facts, asked, answer.head, digest_known=known_digest)
@@ -177,9 +182,16 @@ class Receiver:
                 body = await sink.finish()
             return await self._judged(lease, sink, answer.head, answer.elapsed_s, body, "ok")
 
-    async def _fetch_rest(self, ask: Ask, sink: BodySink) -> Answer:
-        try:
+    async def _fetch(self, lease: Lease, ask: Ask, sink: BodySink) -> Answer:
+        """Fetch over one connection, or over several where that is allowed and helps."""
+        if self._settings.segments < 2:
             return await self._transfer.fetch(ask, sink)
+        slots = HostSlots(self._berths, lease)
+        return await fetch_in_pieces(self._transfer, ask, sink, connections=self._settings.segments, slots=slots)
+
+    async def _fetch_rest(self, lease: Lease, ask: Ask, sink: BodySink) -> Answer:
+        try:
+            return await self._fetch(lease, ask, sink)
         except Reasoned as error:
             if error.reason == "content_encoding" or kind_of(error.reason) is Kind.FRESH:
                 raise AskAgain("bad_range", str(error)) from None  # this range is of no use; the whole object may be
@@ -277,6 +289,21 @@ class Receiver:
 
     def _thread(self, call: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
+
+
+class HostSlots(Slots):
+    """Further connections of one transfer: each needs a place of its own at the host."""
+
+    def __init__(self, berths: Berths, lease: Lease) -> None:
+        self._berths, self._host, self._limit = berths, lease.job.request.host, lease.host_slots
+
+    def take(self) -> bool:
+        """Take a place, if there is one and nobody waits for it."""
+        return self._berths.try_take(self._host, self._limit)
+
+    def give(self) -> None:
+        """Give it back."""
+        self._berths.give(self._host)
 
 
 class _Kept:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from longshore.domain.model import Lease, Scope
 from longshore.domain.notes import Kind, Listener, Note
 from longshore.domain.outcomes import Canceled, Completed, Deferred, Failed, Outcome, Released, Reused
+from longshore.domain.redaction import safe_url
 
 if TYPE_CHECKING:
     from longshore.engine.errands import Tally
@@ -35,7 +36,8 @@ class Watch:
         if lease is None:
             self._listener(Note(kind, self._now(), facts=facts))
         else:
-            self._listener(Note(kind, self._now(), lease.scope, lease.job_id, lease.job.request.url, facts))
+            url = safe_url(lease.job.request.url) if lease.job.request.url else None
+            self._listener(Note(kind, self._now(), lease.scope, lease.job_id, url, facts))
 
     def ended(self, lease: Lease, outcome: Outcome, settled: Settled, tally: Tally) -> None:
         """Count and report how an attempt ended."""
