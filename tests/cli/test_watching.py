@@ -15,7 +15,7 @@ from longshore.cli.output import Output, clean, duration, moment, size
 from longshore.cli.telling import remedy
 from longshore.cli.watching import Score, plain_line, watching
 from longshore.domain.notes import Note
-from tests.support.program import invoke
+from tests.support.program import eventually, invoke
 
 
 def told(score: Score, kind: str, job: str, **facts: object) -> None:
@@ -88,6 +88,15 @@ def test_a_pipe_gets_no_display() -> None:
         listen(Note("completed", 0, job_id="a", facts={"size_bytes": 1}))
 
     assert (len(seen), score.completed) == (1, 1)
+
+
+def test_a_plain_line_comes_by_itself(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("longshore.cli.watching.PLAIN_EVERY_S", 0.01)
+    lines: list[str] = []
+
+    with watching(Call(Output(json=False)), lambda _: None) as (score, _):
+        score.total = 7
+        eventually(lambda: lines.append(capsys.readouterr().err) or "0/7 done" in "".join(lines), "a line")  # type: ignore[func-returns-value]
 
 
 def test_a_worker_of_a_fleet_is_told_what_we_were_told() -> None:

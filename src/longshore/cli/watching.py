@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -80,7 +81,7 @@ class Score:
     @property
     def bytes_now(self) -> int:
         """Bytes that came, with those of transfers that are going on."""
-        return self.bytes + sum(one.bytes for one in self.active.values())
+        return self.bytes + sum(one.bytes for one in list(self.active.values()))
 
     def speed(self, now: float) -> float:
         """Bytes per second over the last seconds."""
@@ -127,7 +128,8 @@ def watching(call: Call, tell: Callable[[Note], None]) -> Iterator[tuple[Score, 
         with Display(score):
             yield score, _both(score, tell)
     else:
-        yield score, _plain(score, tell)
+        with _every(PLAIN_EVERY_S, lambda: say(plain_line(score, time.monotonic()))):
+            yield score, _both(score, tell)
 
 
 def _both(score: Score, tell: Callable[[Note], None]) -> Callable[[Note], None]:
@@ -138,15 +140,19 @@ def _both(score: Score, tell: Callable[[Note], None]) -> Callable[[Note], None]:
     return listen
 
 
-def _plain(score: Score, tell: Callable[[Note], None]) -> Callable[[Note], None]:
-    due = [time.monotonic() + PLAIN_EVERY_S]
+@contextmanager
+def _every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
+    """Act again and again while the block lasts, also when nothing else happens."""
+    over = threading.Event()
 
-    def listen(note: Note) -> None:
-        score.take(note)
-        tell(note)
-        now = time.monotonic()
-        if now >= due[0]:
-            due[0] = now + PLAIN_EVERY_S
-            say(plain_line(score, now))
+    def tick() -> None:
+        while not over.wait(seconds):
+            act()
 
-    return listen
+    thread = threading.Thread(target=tick, name="longshore-plain", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
