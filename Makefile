@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 JOBS ?= 3
-.PHONY: help setup components lint types imports check test demo bench mutants torture clean bench-ledger
+.PHONY: help setup components lint types imports check test demo bench mutants torture clean bench-ledger bench-pages screenshots
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -49,3 +49,9 @@ torture: setup components  ## the long crash and fault suite
 
 clean:  ## remove what make made
 	rm -rf .venv build src/*.egg-info
+
+screenshots: setup components  ## every page of the dashboard in both themes, to docs/images
+	@PYTHONPATH=src:. $(PY) -m scripts.screenshots
+
+bench-pages: setup  ## every page with 10,000 and 1,000,000 jobs
+	@PYTHONPATH=src:. $(PY) -m bench.pages

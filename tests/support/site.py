@@ -6,17 +6,20 @@ import asyncio
 import http.client
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode
 
 import uvicorn
 
+from longshore.domain.keys import op_key
 from longshore.domain.model import Blob, Lease, NewArtifact, Scope
 from longshore.domain.outcomes import Completed, Failed
 from longshore.domain.requests import download_request
-from longshore.ledger import Ledger, Move, tokens
+from longshore.ledger import Intent, Ledger, Move, tokens
 from longshore.store import Staged, Store, StoreSettings, open_store
 from longshore.web.app import make_app
 from longshore.web.metrics import Metrics
@@ -166,18 +169,26 @@ class Site:
         self.ledger.settle([(lease, Failed(reason, message))])
         return job_id
 
-    def complete(self, url: str, body: bytes = b"hello", **kw: Any) -> tuple[str, str]:
-        """Take a body aboard under a URL; give the job and the artifact."""
-        from hashlib import sha256
-
+    def complete(
+        self, url: str, body: bytes = b"hello", *, tick: Callable[[], None] = lambda: None, **kw: Any
+    ) -> tuple[str, str]:
+        """Take a body aboard under a URL; give the job and the artifact. `tick` is called between the steps."""
         scope = kw.get("scope") or Scope()
         [job_id] = self.plan(url, **kw)
+        tick()
         [lease] = self.lease([job_id], scope)
+        tick()
         digest = sha256(body).hexdigest()
         item = Staged(scope, job_id, lease.epoch, digest, len(body), kw.get("media_type") or "text/plain", body)
         assert self.store.stage([item]) == [None]
+        tick()
+        facts = {"sha256": digest, "size_bytes": len(body)}
+        key = op_key("FINALIZE", job_id, sha256=digest)
+        [begun] = self.ledger.begin([Intent(lease, "FINALIZE", key, "verifiable", request=facts)])
+        assert not isinstance(begun, Exception), begun
         [blob] = self.store.link([item])
         assert isinstance(blob, Blob)
+        tick()
         new = NewArtifact(blob, name=kw.get("name"))
         [settled] = self.ledger.settle([(lease, Completed((new,), final_url=url))])
         self.store.clean([item])

@@ -133,12 +133,13 @@ class Access:
 
     def _note_use(self, token: Token, now: Micros) -> None:
         # Coalesced: a token in use costs one small write a minute, not one a request.
-        if now - self._used.get(token.token_id, 0) < self.service.settings.used_every_s * 1_000_000:
+        used = token.parent_id or token.token_id  # whoever signed in with a token uses that token
+        if now - self._used.get(used, 0) < self.service.settings.used_every_s * 1_000_000:
             return
         if len(self._used) > 10_000:
             self._used.clear()
-        self._used[token.token_id] = now
-        self._behind(self.service.ledger.soon(tokens.touch_token, token.token_id, now))
+        self._used[used] = now
+        self._behind(self.service.ledger.soon(tokens.touch_token, used, now))
 
     def _behind(self, future: asyncio.Future[Any]) -> None:
         self._tasks.add(future)

@@ -15,8 +15,11 @@ SELECT MIN(created_at) FROM (
 SELECT dispatch_oldest_ready();
 
 -- depot_last_success --
--- The end of the newest completion's event, within the last few events: a depot that completes nothing has few others.
-SELECT MAX(at) FROM (SELECT kind, at FROM events ORDER BY seq DESC LIMIT 2000) AS newest WHERE kind = 'completed';
+-- When the newest artifact of any project was registered: one look at the end of each project's registry.
+SELECT MAX(created_at) FROM (
+  SELECT (SELECT a.created_at FROM artifacts AS a WHERE a.tenant_id = c.tenant_id AND a.project_id = c.project_id
+           ORDER BY a.artifact_id DESC LIMIT 1) AS created_at
+    FROM counters AS c WHERE c.status = 'artifacts') AS newest;
 
 -- depot_last_success @postgres --
 SELECT dispatch_last_success();

@@ -889,9 +889,10 @@ END $$;
 CREATE FUNCTION dispatch_last_success() RETURNS bigint
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
-  RETURN (SELECT max(newest.at) FROM (SELECT DISTINCT c.tenant_id, c.project_id FROM counters c) AS s
-           CROSS JOIN LATERAL (SELECT a.created_at AS at FROM artifacts a WHERE a.tenant_id = s.tenant_id
-             AND a.project_id = s.project_id ORDER BY a.artifact_id DESC LIMIT 1) AS newest);
+  RETURN (SELECT max(newest.created_at) FROM (
+    SELECT (SELECT a.created_at FROM artifacts a WHERE a.tenant_id = c.tenant_id AND a.project_id = c.project_id
+             ORDER BY a.artifact_id DESC LIMIT 1) AS created_at
+      FROM counters c WHERE c.status = 'artifacts') AS newest);
 END $$;
 -- A lane that was empty got work: whoever waits is woken at the commit. (One NOTIFY per statement, folded per transaction.)
 CREATE FUNCTION lanes_opened() RETURNS trigger LANGUAGE plpgsql AS $$
