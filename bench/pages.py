@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def asked(client: Client) -> Iterator[tuple[str, Callable[[], Any]]]:
     ]  # fmt: skip
     for path in paths:
         name = path.replace(job, "ID").replace(artifact["artifact_id"], "ID").replace(artifact["sha256"], "HASH")
-        yield name.replace(str(jobs["next"]), "CURSOR"), lambda path=path: client.get(path)
+        yield name.replace(str(jobs["next"]), "CURSOR"), partial(client.get, path)
 
 
 def measure(places: list[str], stores: Path, rounds: int) -> list[dict[str, float]]:
