@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import hashlib
 import http.server
 import importlib
 import os
+import random
 import shutil
 import signal
 import socket
 import struct
 import subprocess
+import tempfile
 import threading
 import time
 import urllib.parse
@@ -40,10 +43,27 @@ def until(what: str, ask: Callable[[], T], limit_s: float = 60.0) -> T:
         time.sleep(0.03)
 
 
+_reserved: list[int] = []  # descriptors of locked files: a port stays ours until this process ends
+
+
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Give a port that stays free while its server is down: outside the ephemeral range, and locked against others."""
+    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    ports = range(low - 12_000, low) if low > 13_100 else range(high + 1, 65_536)
+    folder = Path(tempfile.gettempdir(), "longshore-test-ports")
+    folder.mkdir(exist_ok=True)
+    while True:
+        port = random.SystemRandom().choice(ports)
+        lock = os.open(folder / str(port), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            os.close(lock)
+            continue
+        _reserved.append(lock)
+        return port
 
 
 def _pbkdf2(password: str) -> str:
