@@ -257,6 +257,7 @@ def test_ticks() -> None:
     assert tick(first, 1000, held=False, poll=10, longest=50).ran == 10
     assert tick(first, 50, held=False, poll=10, longest=50).ran == 0, "a clock that was set back"
     assert longest_gap(SETTINGS, 250) == 7 * 15 * SECOND
+    assert longest_gap(replace(SETTINGS, poll_s=0.1), 1) == 75 * SECOND
 
 
 @pytest.mark.parametrize(

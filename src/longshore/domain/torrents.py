@@ -19,6 +19,7 @@ OURS_TAG: Final = "longshore"  # on every torrent that we added; never on one th
 JOB_TAG: Final = "job:"
 QUEUED: Final = "queued"
 DOWNLOADING: Final = "downloading"
+SHORT_GAP: Final = 75 * SECOND  # a gap that is never taken for a loop that stood still: somebody syncs by hand
 
 
 class Meaning(StrEnum):
@@ -194,7 +195,7 @@ def tick(clock: Clock | None, now: Micros, *, held: bool, poll: Micros, longest:
 def longest_gap(settings: QbittorrentSettings, active: int) -> Micros:
     """Say how far apart two polls of one job may lie while the loop runs: a few cycles more than a full rotation."""
     rotation = -(-active // settings.batch) if active else 1
-    return int((rotation + 4) * settings.poll_s * SECOND)
+    return max(SHORT_GAP, int((rotation + 4) * settings.poll_s * SECOND))
 
 
 def map_path(path: str, mappings: tuple[tuple[str, str], ...]) -> tuple[str, str]:
