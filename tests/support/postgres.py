@@ -96,7 +96,8 @@ def require_postgres() -> Path:
 class Cluster:
     """One server process with its data directory; may be stopped, crashed and started again."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: str) -> None:
+        self.settings = SETTINGS | settings
         self.bin = require_postgres()
         self.base = Path(tempfile.mkdtemp(prefix="longshore-pg-", dir="/tmp"))
         self._as: dict[str, Any] = {}
@@ -133,7 +134,7 @@ class Cluster:
 
     def start(self) -> None:
         """Start the server and wait until it takes connections."""
-        settings = SETTINGS | {"unix_socket_directories": str(self.base)}
+        settings = self.settings | {"unix_socket_directories": str(self.base)}
         command = [str(self.bin / "postgres"), "-D", str(self.base / "data")]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
