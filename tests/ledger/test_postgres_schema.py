@@ -97,6 +97,14 @@ def test_the_moves_are_the_domains(postgres_ledger: str) -> None:
     machines = {"download": states.DOWNLOAD_MOVES, "torrent": states.TORRENT_MOVES, "own": states.OWN_MOVES}
     need = {(name, one, to) for name, moves in machines.items() for one, after in moves.items() for to in after}
     assert have == need
+    pairs = execute(
+        postgres_ledger,
+        "SELECT t.name, a.stage, b.stage FROM (VALUES ('download', 'download'), ('torrent', 'torrent'), ('own', 'mine'))"
+        " AS t (name, type), LATERAL (SELECT from_stage FROM stage_moves UNION SELECT to_stage FROM stage_moves) AS a (stage),"
+        " LATERAL (SELECT from_stage FROM stage_moves UNION SELECT to_stage FROM stage_moves) AS b (stage)"
+        " WHERE stage_move(t.type, a.stage, b.stage)",
+    )
+    assert {tuple(row) for row in pairs} == need, "the trigger's function knows the same moves"
 
 
 def test_both_engines_have_the_same_tables_and_columns(
