@@ -50,7 +50,7 @@ async def _procrastinate(dsn: str, count: int) -> float:
     app = App(connector=PsycopgConnector(conninfo=dsn, max_size=20))
     done = 0
 
-    @app.task(name="nothing")
+    @app.task(name="nothing")  # type: ignore[untyped-decorator]
     async def nothing(number: int) -> None:
         nonlocal done
         done += 1
@@ -81,7 +81,7 @@ async def _pgqueuer(dsn: str, count: int) -> float:
         await queue.qm.queries.install()
         done = 0
 
-        @queue.entrypoint("nothing")
+        @queue.entrypoint("nothing")  # type: ignore[untyped-decorator]
         async def nothing(job: Job) -> None:
             nonlocal done
             done += 1
