@@ -16,6 +16,13 @@ def test_new_known_and_refused_are_told(box: Box) -> None:
 
     (bad,) = first.of("refused")
     (summary,) = first.of("summary")
+    planned = first.of("planned")
+    assert [(line["url"], line["created"], line["status"]) for line in planned] == [
+        ("https://a.example/1", True, "pending"),
+        ("https://a.example/2", True, "pending"),
+        ("https://a.example/1", False, "pending"),
+    ]
+    assert planned[0]["job_id"] == planned[2]["job_id"]
     assert (bad["source"], bad["line"]) == (str(path), 2)
     assert "nonsense" in bad["message"]
     assert (summary["new"], summary["known"], summary["refused"]) == (2, 1, 1)

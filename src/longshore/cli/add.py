@@ -17,7 +17,7 @@ from longshore.cli.program import OK, SOME_FAILED
 from longshore.errors import BadInput
 
 if TYPE_CHECKING:
-    from longshore.domain.model import JobRequest
+    from longshore.domain.model import JobRequest, Planned
     from longshore.ledger.planning import Again
     from longshore.lists import BadLine
 
@@ -128,7 +128,18 @@ def _plan(call: Call, lists: list[Listed], again: Again) -> dict[str, int]:
             made = ledger.plan(call.scope, batch, again=again)
             planned += len(made)
             new += sum(one.created for one in made)
+            if call.json:
+                _tell_planned(call, batch, made)
     return {"new": new, "known": planned - new}
+
+
+def _tell_planned(call: Call, batch: list[JobRequest], made: list[Planned]) -> None:
+    from longshore.domain.redaction import safe_url
+
+    for request, one in zip(batch, made, strict=True):
+        facts = {"job_id": one.job_id, "url": safe_url(request.url or ""), "created": one.created}
+        call.output.record("planned", facts | {"status": one.status.value}, flush=False)
+    sys.stdout.flush()
 
 
 def _report(call: Call, listed: Listed) -> int:
