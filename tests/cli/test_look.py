@@ -52,10 +52,10 @@ def test_jobs_by_filter(mixed: Box, origin: Origin) -> None:
 
 
 def test_a_thousand_jobs_come_page_by_page(box: Box) -> None:
-    box("add", "-", stdin="\n".join(f"https://a.example/{n}" for n in range(2500)).encode()).ok()
+    box("add", "-", stdin="\n".join(f"https://a.example/{n}" for n in range(1100)).encode()).ok()
 
-    assert len(set(ids(box))) == 2500
-    assert len(ids(box, "--limit", "1500")) == 1500
+    assert len(set(ids(box))) == 1100
+    assert len(ids(box, "--limit", "1050")) == 1050
 
 
 def test_show_tells_a_job_with_results_and_history_but_no_pointer(mixed: Box) -> None:

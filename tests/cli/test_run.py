@@ -105,6 +105,7 @@ def test_sigterm_is_143(box: Box, origin: Origin, tmp_path: Path) -> None:
         ran = running.wait()
 
     assert ran.code == 143
+    assert "SIGTERM: finishing" in ran.stderr
     assert "Traceback" not in ran.stderr
 
 

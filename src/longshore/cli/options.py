@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -86,6 +88,8 @@ def common(function: F) -> F:
             flags["network"] = flags.get("network", {}) | {"allow": list(allowed)}
         flags = {name: value for name, value in flags.items() if value is not None}
         verbosity = given.pop("verbose") - given.pop("quiet")
+        if verbosity > 1:
+            logging.basicConfig(level=logging.DEBUG if verbosity > 2 else logging.INFO, stream=sys.stderr)
         return function(Call(Output(json=given.pop("json_")), verbosity, flags), **given)
 
     for option in reversed(_COMMON):

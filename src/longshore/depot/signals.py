@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Final
 
 from longshore.engine.worker import Worker
 
+log = logging.getLogger(__name__)
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -26,6 +28,7 @@ def obeyed_by(worker: Worker, *, handle: bool) -> Iterator[None]:
         if seen:
             worker.abort()
         else:
+            log.warning("%s: finishing or putting down what is under way; once more to abort", number.name)
             worker.drain(number.name)
         seen.append(number)
 
