@@ -1,0 +1,114 @@
+"""`ledger copy`: every row arrives, both ways, after any interruption, and is compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from longshore.domain.model import Blob, JobRequest, NewArtifact, Scope
+from longshore.domain.outcomes import Completed, Deferred, Failed, Reused
+from longshore.domain.requests import download_request
+from longshore.errors import Conflict, Damaged
+from longshore.ledger import Intent, Ledger, copy
+from longshore.ledger.copy import copy_ledger
+
+A, B = Scope("a", "p"), Scope("b", "q")
+
+
+def fill(where: str | Path) -> None:
+    """Make a ledger in which every kind of row occurs, and some jobs point to later ones."""
+    with Ledger.open(where, create=True) as ledger:
+        for scope in (A, B):
+            ledger.plan(scope, [download_request(f"https://{scope.tenant_id}.example/{n}") for n in range(7)])
+            first, second, third, fourth, *rest = ledger.claim("w", limit=7, ttl_s=600, scope=scope)
+            ledger.begin([Intent(second, "HEAD", f"k-{scope.tenant_id}")])
+            new = NewArtifact(Blob("ab" * 32, 7, "ptr", "local", "text/plain"), metadata={"x": "é"})
+            (done,) = ledger.settle([(second, Completed((new,)))])
+            assert not isinstance(done, Exception)
+            ledger.settle([(first, Reused(second.job_id, done.artifact_ids[0]))])
+            ledger.settle([(third, Failed("http_404", "gone")), (fourth, Deferred("connect", "refused", 50.0))])
+            ledger.settle([(lease, Failed("dns", "no name")) for lease in rest])
+            ledger.retry(scope, [rest[0].job_id])
+            ledger.plan(scope, [JobRequest("own", "k", params={"n": 1}, inputs=done.artifact_ids)])
+        ledger.set_host("a.example", concurrency=3)
+
+
+def facts(where: str | Path) -> dict[str, object]:
+    with Ledger.open(where) as ledger:
+        return {
+            scope.tenant_id: (
+                ledger.jobs(scope).items,
+                ledger.artifacts(scope).items,
+                ledger.failures(scope),
+                ledger.counts(scope),
+                ledger.events_after(scope, 0),
+                [ledger.timeline(scope, job.job_id) for job in ledger.jobs(scope).items],
+            )
+            for scope in (A, B)
+        }
+
+
+def test_there_and_back_again_is_the_same(tmp_path: Path, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copy, "BATCH", 2)
+    fill(tmp_path / "one.db")
+    there = copy_ledger(tmp_path / "one.db", postgres_dsn)
+    assert there.rows["jobs"] == 18
+    assert facts(postgres_dsn) == facts(tmp_path / "one.db")
+    back = copy_ledger(postgres_dsn, tmp_path / "two.db")
+    assert back == there
+    assert facts(tmp_path / "two.db") == facts(tmp_path / "one.db")
+    for where in (postgres_dsn, tmp_path / "two.db"):
+        with Ledger.open(where) as ledger:
+            assert ledger.reconcile_jobs().wrong_counters == 0
+            planned = ledger.plan(
+                A, [download_request("https://a.example/1"), download_request("https://a.example/new")]
+            )
+            assert [item.created for item in planned] == [False, True]
+            last = ledger.last_event(A)
+            ledger.cancel(A, [planned[1].job_id])
+            assert [event.kind for event in ledger.events_after(A, last)] == ["canceled"]
+
+
+def test_an_interrupted_copy_is_gone_on_with(
+    tmp_path: Path, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copy, "BATCH", 3)
+    fill(tmp_path / "one.db")
+    steps = 0
+
+    class Interrupted(Exception):
+        pass
+
+    def stop(table: str, rows: int) -> None:
+        nonlocal steps
+        steps += 1
+        if steps % 4 == 0:
+            raise Interrupted
+
+    for _ in range(4):
+        steps = 0
+        with pytest.raises(Interrupted):
+            copy_ledger(tmp_path / "one.db", postgres_dsn, stop)
+    copy_ledger(tmp_path / "one.db", postgres_dsn)
+    assert facts(postgres_dsn) == facts(tmp_path / "one.db")
+
+
+def test_a_ledger_that_is_worked_on_is_refused(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "one.db", create=True) as ledger:
+        ledger.plan(A, [JobRequest("own", "k")])
+        assert ledger.claim("w", limit=1, ttl_s=600)
+    with pytest.raises(Conflict, match="worked on"):
+        copy_ledger(tmp_path / "one.db", tmp_path / "two.db")
+    with pytest.raises(Conflict, match="itself"):
+        copy_ledger(tmp_path / "one.db", tmp_path / "one.db")
+
+
+def test_a_copy_that_differs_is_named(tmp_path: Path, postgres_dsn: str) -> None:
+    fill(tmp_path / "one.db")
+    copy_ledger(tmp_path / "one.db", postgres_dsn)
+    with psycopg.connect(postgres_dsn, autocommit=True) as owner:
+        owner.execute("UPDATE counters SET n = n + 1 WHERE status = 'failed' AND tenant_id = 'b'")
+    with pytest.raises(Damaged, match="counters"):
+        copy_ledger(tmp_path / "one.db", postgres_dsn)
