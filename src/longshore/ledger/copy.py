@@ -284,7 +284,8 @@ def _ready(rows: Sequence[Row], columns: Sequence[str], seen: set[str]) -> tuple
     """Part rows whose references are there, or come with them, from the others. (The ids of all jobs fit into memory.)"""
     own = columns.index("job_id")
     places = [columns.index(name) for name in REFERENCES]
-    ready, waiting = list(rows), []
+    ready = list(rows)
+    waiting: list[Row] = []
     while True:
         known = {row[own] for row in ready}
         lost = [
