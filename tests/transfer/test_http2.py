@@ -28,7 +28,9 @@ def half(stream: int, *, declared: bool = True) -> bytes:
 def serve(tmp_path: Path, *scripts: Script) -> tuple[FrameServer, TransferSettings]:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    return FrameServer(_context(authority, "127.0.0.1"), *scripts), TransferSettings(ca_file=str(tmp_path / "ca.pem"))
+    return FrameServer(_context(authority, "127.0.0.1"), *scripts), TransferSettings(
+        ca_file=str(tmp_path / "ca.pem"), stall_s=20
+    )
 
 
 def outcome(tmp_path: Path, *scripts: Script, **limits: float) -> tuple[str, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -73,8 +74,11 @@ def test_bodies_ranges_and_conditions(nginx: Nginx, trusting: TransferSettings, 
 def test_http2_is_negotiated(nginx: Nginx, trusting: TransferSettings) -> None:
     fetch(f"{nginx.https}/small.pdf?two", settings=trusting)
     fetch(f"{nginx.https}/small.pdf?one", settings=replace(trusting, http2=False))
-    log = "\n".join(nginx.requests())
-    assert '"GET /small.pdf?two HTTP/2.0"' in log and '"GET /small.pdf?one HTTP/1.1"' in log
+    for line in ('"GET /small.pdf?two HTTP/2.0"', '"GET /small.pdf?one HTTP/1.1"'):
+        limit = time.monotonic() + 60  # nginx writes its log after the client has everything
+        while line not in "\n".join(nginx.requests()) and time.monotonic() < limit:
+            time.sleep(0.01)
+        assert line in "\n".join(nginx.requests())
 
 
 def test_many_streams_over_http2(nginx: Nginx, trusting: TransferSettings) -> None:
