@@ -15,7 +15,8 @@ from longshore.cli.options import Call, common
 @common
 def command(call: Call) -> int:
     """Show the version of the program and of what it stands on."""
-    import ada_url
+    from importlib import metadata
+
     import apsw
     import pycurl
 
@@ -26,7 +27,7 @@ def command(call: Call) -> int:
         "sqlite": apsw.sqlite_lib_version(),
         "libcurl": str(curl[1]),
         "tls": str(curl[5]),
-        "ada_url": getattr(ada_url, "__version__", "unknown"),
+        "ada_url": metadata.version("ada-url"),
         "platform": platform.platform(),
         "executable": sys.executable,
     }
