@@ -32,6 +32,7 @@ SCANS_ALLOWED = {
     "effects_stale",
     "effects_stale_opaque",
     "claims_ended",
+    "plan_insert",  # the foreign key's look at children is only taken when constraints are deferred: none is
     "lane_put",  # the foreign key's look at children is only taken when a key changes, and none does
 }
 
@@ -60,6 +61,7 @@ def test_no_statement_scans_jobs_or_what_hangs_on_them(template: Path) -> None:
     connection = connect(template, readonly=True)
     tables = "jobs|j|job_claims|effects|e|artifacts|a|job_artifacts|blobs|url_versions|events"
     scan = re.compile(rf"^SCAN ({tables})(?! USING (COVERING )?INDEX jobs_(waiting|expiry|ready|slots|failed))\b")
+    whole_tenant = re.compile(rf"^SEARCH ({tables}) USING .*\(tenant_id=\?( AND project_id=\?)?\)$")
     found = []
     for name, statement in hot_statements().items():
         values: dict[str, None] | tuple[None, ...] = {
@@ -68,7 +70,7 @@ def test_no_statement_scans_jobs_or_what_hangs_on_them(template: Path) -> None:
         if statement.columns:
             values = (None,) * len(set(re.findall(r"\?(\d+)", statement.text)))
         plan = [str(row[3]) for row in connection.execute("EXPLAIN QUERY PLAN " + statement.text, values)]
-        found += [f"{name}: {step}" for step in plan if scan.match(step)]
+        found += [f"{name}: {step}" for step in plan if scan.match(step) or whole_tenant.match(step)]
     connection.close()
     assert found == [], "\n".join(found)
 

@@ -5,10 +5,20 @@ Times are integer microseconds since 1970 UTC, by the ledger's clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+import dataclasses
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longshore.domain.states import DOWNLOAD, Status
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+
+    def dataclass(*, frozen: bool, slots: bool) -> Any:
+        """Make a record. Frozen is the type checker's word only: at run time it would make a job cost 15 µs, not 4."""
+        return dataclasses.dataclass(slots=slots and frozen)
+
 
 Micros = int
 SECOND: int = 1_000_000

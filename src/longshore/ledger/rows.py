@@ -16,7 +16,8 @@ T = TypeVar("T")
 _SLUG: Final = re.compile(r"[a-z0-9_-]{1,63}\Z")
 _NOTHING: Final = Expect()
 _STATUS: Final = {status.value: status for status in Status}
-_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_encode = _encoder.encode
 
 
 def check_scope(scope: Scope) -> Scope:

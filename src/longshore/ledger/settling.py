@@ -28,6 +28,7 @@ from longshore.ledger.tx import Row, Tx
 
 Ended = tuple[int, Lease, Fenced, Outcome]
 _FAILED: Final = {DOWNLOAD: "FAILED"}
+_WORDS: Final = {status: status.value for status in Status}
 
 
 def settle(tx: Tx, ended: Sequence[tuple[Lease, Outcome]]) -> list[Settled | LongshoreError]:
@@ -98,17 +99,25 @@ class Batch:
         free_slots(tx, [row.slot_host for _, _, row, _ in all_rows])
 
     def _end(
-        self, item: tuple[int, Lease, Fenced, Outcome], status: Status, stage: str, facts: str, *, kind: str = ""
+        self,
+        item: tuple[int, Lease, Fenced, Outcome],
+        status: Status,
+        stage: str,
+        facts: str,
+        *,
+        kind: str = "",
+        artifact_ids: tuple[str, ...] = (),
     ) -> None:
         """Note what every ending notes: the claim's end, the event, the counters, the answer."""
         index, lease, row, outcome = item
-        reason = getattr(outcome, "reason", None)
-        word = kind or status.value
-        self.claims.append((self.tx.now, word, reason, *lease.scope, lease.job_id, lease.epoch))
-        self.events.append((*lease.scope, lease.job_id, word, self.tx.now, facts))
-        self.changes[(*lease.scope, row.status)] -= 1
-        self.changes[(*lease.scope, status.value)] += 1
-        self.answer[index] = Settled(lease.job_id, status, stage)
+        (tenant, project), job_id, now = lease.scope, lease.job_id, self.tx.now
+        ends = _WORDS[status]
+        word = kind or ends
+        self.claims.append((now, word, getattr(outcome, "reason", None), tenant, project, job_id, lease.epoch))
+        self.events.append((tenant, project, job_id, word, now, facts))
+        self.changes[tenant, project, row.status] -= 1
+        self.changes[tenant, project, ends] += 1
+        self.answer[index] = Settled(job_id, status, stage, artifact_ids)
 
     def _complete(self) -> None:
         if not self.completed:
@@ -120,12 +129,13 @@ class Batch:
         )
         ends = []
         for item, (artifact_ids, known) in zip(items, registered, strict=True):
-            index, lease, row, outcome = item
+            _, lease, row, outcome = item
             stage = ("DEDUPED" if known else "INDEXED") if row.job_type == DOWNLOAD else "completed"
             ends.append((stage, 1, tx.now, row.seq, lease.epoch))
-            facts = {"epoch": lease.epoch, "stage": stage, "artifacts": artifact_ids, **outcome.facts}
-            self._end(item, Status.COMPLETED, stage, facts_text(facts))
-            self.answer[index] = Settled(lease.job_id, Status.COMPLETED, stage, artifact_ids)
+            more = "," + facts_text(outcome.facts)[1:] if outcome.facts else "}"
+            listed = '","'.join(artifact_ids)
+            facts = f'{{"epoch":{lease.epoch},"stage":"{stage}","artifacts":["{listed}"]{more}'
+            self._end(item, Status.COMPLETED, stage, facts, artifact_ids=artifact_ids)
         tx.many("end_completed", ends)
         well = {row.slot_host or row.host for _, _, row, _ in items} - {""}
         tx.many("host_well", [(tx.now, host) for host in sorted(well)])
@@ -141,8 +151,8 @@ class Batch:
             stage = "SKIPPED_DUPLICATE" if row.job_type == DOWNLOAD else "skipped"
             ends.append((stage, outcome.of_job_id, tx.now, row.seq, lease.epoch))
             facts = {"epoch": lease.epoch, "reuse_of": outcome.of_job_id, "artifacts": [outcome.artifact_id]}
-            self._end(item, Status.SKIPPED, stage, facts_text({**facts, **outcome.facts}))
-            self.answer[index] = Settled(lease.job_id, Status.SKIPPED, stage, (outcome.artifact_id,))
+            ids = (outcome.artifact_id,)
+            self._end(item, Status.SKIPPED, stage, facts_text({**facts, **outcome.facts}), artifact_ids=ids)
             good.append(item)
         self.reused = good
         tx.many("end_skipped", ends)

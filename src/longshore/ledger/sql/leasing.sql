@@ -56,7 +56,8 @@ VALUES (:tenant_id, :project_id, :job_id, :epoch, :owner, :host, :now)
 
 -- claim_end (now, outcome, reason, tenant_id, project_id, job_id, epoch) --
 UPDATE job_claims SET ended_at = :now, outcome = :outcome, reason = :reason
- WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND epoch = :epoch AND ended_at IS NULL
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND epoch = :epoch
+   AND ended_at IS NULL
 
 -- lane_served (turn, top, ready, lane_id) --
 -- Its turn is over; turns only grow, also while the clock stands.
@@ -94,7 +95,7 @@ ON CONFLICT (host) DO UPDATE SET next_start_at = excluded.next_start_at
 SELECT j.job_id, j.seq, j.stage, j.status, j.job_type, j.attempts, j.lane_id, j.priority, j.host, j.slot_host,
        j.canonical_url, j.cancel_requested_at, j.lease_epoch
   FROM jobs AS j
- WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = :job_id
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id IN {all job_id}
    AND j.lease_epoch = :lease_epoch AND j.lease_owner = :lease_owner AND j.lease_until > :now
 
 -- renew (until, now, tenant_id, project_id, job_id, lease_epoch, lease_owner) --

@@ -35,3 +35,10 @@ SELECT {artifact}
   FROM artifacts AS a
  WHERE a.tenant_id = :tenant_id AND a.project_id = :project_id AND a.sha256 = :sha256 AND a.availability = 'available'
  ORDER BY a.artifact_id LIMIT 1
+
+-- held @sqlite --
+-- The same; without statistics SQLite would walk the whole tenant in order of ids.
+SELECT {artifact}
+  FROM artifacts AS a INDEXED BY artifacts_sha256
+ WHERE a.tenant_id = :tenant_id AND a.project_id = :project_id AND a.sha256 = :sha256 AND a.availability = 'available'
+ ORDER BY a.artifact_id LIMIT 1

@@ -232,10 +232,12 @@ CREATE TABLE effects (
   job_id       TEXT NOT NULL,
   op_key       TEXT NOT NULL,
   kind         TEXT NOT NULL,
-  effect_class TEXT NOT NULL CHECK (effect_class IN ('transactional', 'keyed', 'verifiable', 'opaque')),
+  effect_class TEXT NOT NULL CHECK (CASE effect_class  -- (CASE, not IN: a list would be built per row)
+    WHEN 'transactional' THEN 1 WHEN 'keyed' THEN 1 WHEN 'verifiable' THEN 1 WHEN 'opaque' THEN 1 ELSE 0 END),
   fingerprint  TEXT,
   request      TEXT,
-  state        TEXT NOT NULL CHECK (state IN ('intended', 'confirmed', 'failed', 'in_doubt', 'abandoned')),
+  state        TEXT NOT NULL CHECK (CASE state WHEN 'intended' THEN 1 WHEN 'confirmed' THEN 1 WHEN 'failed' THEN 1
+    WHEN 'in_doubt' THEN 1 WHEN 'abandoned' THEN 1 ELSE 0 END),
   epoch        INTEGER NOT NULL,
   started_at   INTEGER NOT NULL,
   finished_at  INTEGER,
