@@ -7,7 +7,9 @@ import random
 
 import pytest
 
+from longshore.domain.keys import op_key
 from longshore.engine.berths import Berths
+from longshore.engine.publisher import finalize_key
 from longshore.errors import Reasoned
 
 
@@ -124,3 +126,7 @@ def test_a_host_that_fails_again_and_again_is_left_alone() -> None:
         return len(tried)
 
     assert asyncio.run(scene()) == 3
+
+
+def test_the_short_way_to_a_finalize_key_is_the_key() -> None:
+    assert finalize_key("0190-job", "ab" * 32) == op_key("FINALIZE", "0190-job", sha256="ab" * 32)

@@ -241,11 +241,11 @@ def test_what_nobody_foresaw_ends_one_attempt_only(
     """A mistake of ours is a reason like others: counted, retried, and it spoils nothing else."""
     real, raised = verdict.content_type, list[bool]()
 
-    def mistaken(first: bytes, declared: str | None) -> str:
+    def mistaken(first: bytes, declared: str | None, *, sniffed: str | None = None) -> str:
         if not raised:
             raised.append(True)
             raise ZeroDivisionError
-        return real(first, declared)
+        return real(first, declared, sniffed=sniffed)
 
     monkeypatch.setattr(verdict, "content_type", mistaken)
     got = depot.get([origin.add("/a", Thing(stamped(1, 900_000 if large else 900)))])[0]

@@ -8,7 +8,7 @@ from typing import Any, Final
 from longshore.depot.base import Base
 from longshore.depot.records import Added
 from longshore.depot.requests import in_batches
-from longshore.depot.signals import obeyed_by
+from longshore.depot.signals import obeyed_by, rare_collections
 from longshore.domain.model import JobRequest, Planned, Scope
 from longshore.domain.notes import Listener, Note
 from longshore.domain.redaction import safe_url
@@ -77,7 +77,7 @@ class Working(Base):
             self.tally = worker.tally
             self._workers.add(worker)
             try:
-                with obeyed_by(worker, handle=handle_signals):
+                with obeyed_by(worker, handle=handle_signals), rare_collections(ours=handle_signals):
                     return await worker.run(errand)
             finally:
                 self._workers.discard(worker)

@@ -313,9 +313,9 @@ def _fits(wanted: str, came: str) -> bool:
     )
 
 
-def content_type(first: bytes, declared: str | None) -> str:
+def content_type(first: bytes, declared: str | None, *, sniffed: str | None = None) -> str:
     """Choose the type that is recorded: what the bytes say, or the server's word where the bytes say nothing special."""
-    sniffed = sniff(first).media_type
+    sniffed = sniffed or sniff(first).media_type
     if sniffed in ("application/octet-stream", "text/plain") and declared:
         kind = declared.partition(";")[0].strip().lower()
         if "/" in kind and len(kind) < 128 and kind not in _PAGE_TYPES and kind not in _RECOGNISED:
@@ -367,6 +367,11 @@ def declared_digests(headers: Mapping[str, str]) -> dict[str, str]:
             if len(raw) == known[1]:
                 found[known[0]] = raw.hex()
     return found
+
+
+def has_digests(expect: Expect, headers: Mapping[str, str]) -> bool:
+    """Tell whether anybody named a digest that the bytes must have."""
+    return bool(expect.sha256 or expect.digests or "repr-digest" in headers or "digest" in headers)
 
 
 def algorithms(expect: Expect, headers: Mapping[str, str]) -> frozenset[str]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from longshore.domain.endings import RESTING
 from longshore.domain.reasons import REASONS, reason_named
@@ -30,19 +28,17 @@ class Berths:
         self.most = 0
         self.most_at: dict[str, int] = {}  # the peak per host, for tests and telemetry
 
-    @asynccontextmanager
-    async def at(self, host: str, limit: int) -> AsyncIterator[None]:
-        """Hold a place at a host that takes `limit` at once."""
-        await self._take(host, limit)
-        try:
-            yield
-        except Reasoned as error:
-            self._judge(host, error)
-            raise
-        else:
+    def at(self, host: str, limit: int) -> Place:
+        """Hold a place at a host that takes `limit` at once: `async with berths.at(host, limit)`."""
+        return Place(self, host, limit)
+
+    def left(self, host: str, error: BaseException | None) -> None:
+        """Take note of how a transfer ended, and let the next one in."""
+        if error is None:
             self._faults.pop(host, None)
-        finally:
-            self._leave(host)
+        elif isinstance(error, Reasoned):
+            self._judge(host, error)
+        self._leave(host)
 
     def try_take(self, host: str, limit: int) -> bool:
         """Take one more place if there is one right now: for a further connection of a transfer that has its own."""
@@ -90,7 +86,8 @@ class Berths:
             self._closed = False
             self._admit()
 
-    async def _take(self, host: str, limit: int) -> None:
+    async def take(self, host: str, limit: int) -> None:
+        """Wait for a place."""
         if self._turning_away:
             raise _interrupted()
         if self._free > 0 and not self._closed and self._at.get(host, 0) < limit and host not in self._queues:
@@ -142,6 +139,21 @@ class Berths:
         if queue:
             self._queues[host] = queue  # at the end: the next host's turn
         return admitted
+
+
+class Place:
+    """A place at one host, for the length of a block. (A class, because it is entered once per file.)"""
+
+    __slots__ = ("_berths", "_host", "_limit")
+
+    def __init__(self, berths: Berths, host: str, limit: int) -> None:
+        self._berths, self._host, self._limit = berths, host, limit
+
+    async def __aenter__(self) -> None:
+        await self._berths.take(self._host, self._limit)
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._berths.left(self._host, error)
 
 
 def _interrupted() -> Reasoned:

@@ -9,13 +9,13 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from longshore import failpoints
-from longshore.domain.keys import op_key
 from longshore.domain.model import Blob, Lease
 from longshore.errors import LongshoreError
 from longshore.ledger.effects import begin
@@ -53,6 +53,7 @@ class Publisher:
         self._busy: set[asyncio.Task[None]] = set()
         self._published: dict[tuple[str, int], list[Staged]] = {}
         self._over: list[Staged] = []
+        self._starting = False
         self.waiting_bytes = 0
         self.on_change: Callable[[int], None] = lambda _waiting: None
 
@@ -64,7 +65,9 @@ class Publisher:
         if isinstance(staged.body, bytes):
             self.waiting_bytes += staged.size_bytes
             self.on_change(self.waiting_bytes)
-        loop.call_soon(self._start)
+        if not self._starting:
+            self._starting = True
+            loop.call_soon(self._start)
         return parcel.done
 
     def clean(self, lease: Lease, *, done: bool = False) -> None:
@@ -96,6 +99,7 @@ class Publisher:
                 await asyncio.wait(self._busy)
 
     def _start(self) -> None:
+        self._starting = False
         while self._ready and len(self._busy) < self._lanes:
             task = asyncio.get_running_loop().create_task(self._batch(self._next_batch()))
             self._busy.add(task)
@@ -173,9 +177,15 @@ def write_intents(tx: Any, batch: Sequence[Parcel]) -> list[LongshoreError | Non
 def intent(parcel: Parcel) -> Intent:
     """Say what is about to be published, so that a crash after the link is adopted and not repeated."""
     staged = parcel.staged
-    key = op_key(FINALIZE, staged.job_id, sha256=staged.sha256)
+    key = finalize_key(staged.job_id, staged.sha256)
     request = {"sha256": staged.sha256, "size_bytes": staged.size_bytes, **parcel.record}
     return Intent(parcel.lease, FINALIZE, key, "verifiable", staged.sha256, request)
+
+
+def finalize_key(job_id: str, sha256: str) -> str:
+    """Give `op_key("FINALIZE", job_id, sha256=sha256)`, without the way there: it is needed once per file."""
+    text = f'{{"job":"{job_id}","kind":"FINALIZE","sha256":"{sha256}","v":1}}'
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _refuse(parcel: Parcel, error: BaseException) -> None:

@@ -13,7 +13,7 @@ from longshore.domain import resume, verdict
 from longshore.domain.endings import Mishap, kind_of, worst_of_mirrors
 from longshore.domain.heads import Head
 from longshore.domain.keys import host_of
-from longshore.domain.model import Blob, Lease, NewArtifact
+from longshore.domain.model import Blob, Expect, Lease, NewArtifact
 from longshore.domain.outcomes import Completed
 from longshore.domain.reasons import Kind
 from longshore.engine.digests import digests_of
@@ -209,14 +209,12 @@ class Receiver:
         failpoints.hit("stream.received")
         body, sha256, size = got
         expect, first = lease.job.request.expect, sink.first
-        computed = {"sha256": sha256}
-        if further := verdict.algorithms(expect, head.headers):
-            computed |= await self._thread(digests_of, body, further)
-        fault = (
-            (verdict.length_fault(head, size=size, expect=expect) if head.status != 416 else None)
-            or verdict.digest_fault(expect, head.headers, computed)
-            or (self._page_fault(lease, head, first) if self._settings.sniff else None)
-        )
+        sniffed = verdict.sniff(first).media_type
+        fault = verdict.length_fault(head, size=size, expect=expect) if head.status != 416 else None
+        if fault is None and verdict.has_digests(expect, head.headers):
+            fault = await self._digest_fault(expect, head, body, sha256)
+        if fault is None and self._settings.sniff and (sniffed == "text/html" or expect.media_type is not None):
+            fault = self._page_fault(lease, head, first)
         if fault is not None:
             if kind_of(fault.reason) in _WORTHLESS:
                 await self._thread(
@@ -229,9 +227,15 @@ class Receiver:
                 )
             raise fault
         failpoints.hit("stream.judged")
-        content_type = verdict.content_type(first, head.media_type)
+        content_type = verdict.content_type(first, head.media_type, sniffed=sniffed)
         staged = Staged(lease.scope, lease.job_id, lease.epoch, sha256, size, content_type, body)
         return Received(lease, staged, head, _facts(sink, head, elapsed_s, why))
+
+    async def _digest_fault(self, expect: Expect, head: Head, body: bytes | Part, sha256: str) -> Reasoned | None:
+        computed = {"sha256": sha256}
+        if further := verdict.algorithms(expect, head.headers):
+            computed |= await self._thread(digests_of, body, further)
+        return verdict.digest_fault(expect, head.headers, computed)
 
     def _page_fault(self, lease: Lease, head: Head, first: bytes) -> Reasoned | None:
         expected = lease.job.request.expect.media_type
