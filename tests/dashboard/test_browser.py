@@ -200,11 +200,18 @@ def test_keys_and_theme(site: Site, browser: Chromium) -> None:
     def visit(page: Any) -> None:
         person = Person(page, site)
         person.signs_in(site.token("read"))
+        live = page.locator(".live[data-state=live]")
+        expect(live).to_be_visible()  # the script listens
         page.keyboard.press("g")
         page.keyboard.press("j")
         expect(page).to_have_url(site.url + "/jobs")
+        expect(live).to_be_visible()
         page.keyboard.press("j")
-        expect(page.locator("tr[aria-selected=true]")).to_have_count(1)
+        chosen = page.locator("tr[aria-selected=true]")
+        expect(chosen).to_contain_text("https://a.example/2")
+        site.plan("https://a.example/3")
+        expect(page.locator("tbody tr")).to_have_count(3)
+        expect(chosen).to_contain_text("https://a.example/2")  # a live change leaves the place in the list
         page.keyboard.press("/")
         expect(page.locator("[data-search]")).to_be_focused()
         page.locator("h1").click()

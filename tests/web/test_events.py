@@ -75,3 +75,23 @@ def test_a_stream_ends_with_its_token(site: Site) -> None:
     with stream(site, secret) as heard:
         site.ledger.write(tokens.revoke_token, token.token_id)
         assert list(heard) == []
+
+
+def test_a_stream_ticks_when_jobs_are_planned(site: Site) -> None:
+    """Planning has no event, but whoever watches must see that there is more to do."""
+    connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=60)
+    secret = site.token("read", tenant="ticks")
+    connection.request("GET", "/api/v1/events", headers={"Authorization": f"Bearer {secret}"})
+    answer = connection.getresponse()
+    assert answer.readline() == b"retry: 2000\n"
+    site.plan("https://tick.example/", scope=Scope("ticks", "default"))
+    while (line := answer.readline()) != b"event: tick\n":
+        assert line != b""
+    connection.close()
+
+
+def test_an_odd_last_event_id_is_no_error(site: Site) -> None:
+    secret = site.token("read", tenant="odd")
+    for odd in ("abc", "9" * 20, "-1", "\u00b2"):
+        with stream(site, secret, **{"Last-Event-ID": odd}):
+            pass

@@ -30,6 +30,7 @@ _TONES: Final = {
     "dead": "warn",
     "planned": "pending",
 }
+_RANK: Final = {"planned": 0, "claimed": 1}
 _ENDS: Final = frozenset({"completed", "skipped", "failed", "canceled"})
 
 
@@ -58,7 +59,8 @@ def steps(detail: View) -> list[View]:
             found.append(_step(event["kind"], event["at"], reason=event["data"].get("reason"), facts=event["data"]))
         else:
             _enrich(found, event)
-    found.sort(key=lambda step: step["at"])
+    # One transaction has one time: what it ended comes after what it confirmed.
+    found.sort(key=lambda step: (step["at"], _RANK.get(step["kind"], 3 if step["end"] else 2)))
     return _timed(found)
 
 

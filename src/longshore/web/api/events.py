@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import time
 from collections.abc import AsyncIterator
 from typing import Annotated
@@ -13,7 +14,8 @@ from fastapi import Header, Query, Request
 from starlette.responses import StreamingResponse
 
 from longshore.domain.model import Scope
-from longshore.ledger import listing, tokens
+from longshore.domain.states import Status
+from longshore.ledger import listing, lookup, tokens
 from longshore.ledger.tx import Tx
 from longshore.web.access import Caller, Reader
 from longshore.web.api.routing import Serving, router
@@ -26,6 +28,7 @@ routes = router("events", 422)
 BATCH = 500
 LOOK_S = 0.4
 ALIVE_S = 15.0
+_NUMBER = re.compile(r"[0-9]{1,20}\Z")
 
 
 @routes.get(
@@ -51,10 +54,10 @@ async def stream_events(
         raise Problem(
             429, "too_many_requests", "too many open event streams with this token", headers={"Retry-After": "5"}
         )
-    start = last_event_id if last_event_id and last_event_id.isdigit() else after
+    start = last_event_id if last_event_id and _NUMBER.match(last_event_id) else after
     seq = int(start) if start else await service.ledger.read_soon(listing.last_event, caller.scope)
     return StreamingResponse(
-        _events(service, caller, min(seq, (1 << 63) - 1), slim=slim),
+        _events(service, caller, min(seq, (1 << 62) - 1), slim=slim),
         media_type="text/event-stream",
         headers={"X-Accel-Buffering": "no"},
     )
@@ -65,16 +68,19 @@ async def _events(service: Service, caller: Caller, seq: int, *, slim: bool) -> 
     service.streams[token_id] += 1
     said = ticked = time.monotonic()
     try:
+        known = await service.ledger.read_soon(lookup.counts, caller.scope)
         yield b"retry: 2000\n: welcome\n\n"
         while not service.closing.is_set():
-            alive, events = await service.ledger.read_soon(_look, caller, seq)
+            alive, events, counted = await service.ledger.read_soon(_look, caller, seq)
             if not alive:
                 return  # a stream outlives no token: whoever lost the right to read stops hearing
             for event in events:
                 seq = max(seq, event.seq)
                 yield _message(event, slim=slim)
             now = time.monotonic()
-            tick = _tick(service, caller.scope, ticked)
+            # Planning writes no event of its own, but the counters tell of it; progress is told by this process's workers.
+            tick = counted != known or _tick(service, caller.scope, ticked)
+            known = counted
             if tick or now - said > ALIVE_S:
                 yield b"event: tick\ndata: {}\n\n" if tick else b": alive\n\n"
                 ticked = now
@@ -87,10 +93,10 @@ async def _events(service: Service, caller: Caller, seq: int, *, slim: bool) -> 
             del service.streams[token_id]
 
 
-def _look(tx: Tx, caller: Caller, seq: int) -> tuple[bool, list[listing.Event]]:
+def _look(tx: Tx, caller: Caller, seq: int) -> tuple[bool, list[listing.Event], dict[Status, int]]:
     if not tokens.is_alive(tx, caller.token.token_id):
-        return False, []
-    return True, list(listing.events_after(tx, caller.scope, seq, BATCH))
+        return False, [], {}
+    return True, listing.events_after(tx, caller.scope, seq, BATCH), lookup.counts(tx, caller.scope)
 
 
 def _tick(service: Service, scope: Scope, since: float) -> bool:

@@ -46,11 +46,16 @@ async function refresh() {
 export function swap(fresh) {
   for (const part of fresh.querySelectorAll("[data-live]")) {
     const old = document.querySelector(`[data-live="${CSS.escape(part.dataset.live)}"]`);
-    if (old && old.outerHTML !== part.outerHTML) {
-      const focus = old.contains(document.activeElement) ? document.activeElement.id : "";
-      old.replaceWith(document.adoptNode(part));
-      if (focus) document.getElementById(focus)?.focus();
-    }
+    if (!old) continue;
+    const row = old.querySelector('tr[aria-selected="true"]'); // the reader's place in the list outlives a swap
+    row?.removeAttribute("aria-selected");
+    const inside = old.contains(document.activeElement);
+    const focus = inside ? document.activeElement.id : "";
+    const same = old.outerHTML === part.outerHTML;
+    if (!same) old.replaceWith(document.adoptNode(part));
+    const place = same ? row : row && part.querySelector(`tr[data-href="${CSS.escape(row.dataset.href)}"]`);
+    place?.setAttribute("aria-selected", "true");
+    if (!same && inside) (focus ? document.getElementById(focus) : place?.querySelector("a"))?.focus();
   }
   if (fresh.title) document.title = fresh.title;
   drawCharts();
