@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,9 @@ import pytest
 
 import longshore
 from longshore import failpoints
+from longshore.domain.notes import Note
 from tests.engine import crashing
-from tests.support.origin import Origin, Thing, check_stamps, cut, stamped, status
+from tests.support.origin import Origin, Thing, check_stamps, cut, drip, stamped, status
 
 SMALL, LARGE = 5_000, 900_000
 FILES = 6
@@ -126,3 +129,32 @@ def test_every_failpoint_of_the_engine_is_reached_by_the_list_above(tmp_path: Pa
         if name.partition(".")[0] in {"claim", "work", "flow", "stream", "publish", "settle"}
     }
     assert mine <= hit
+
+
+def test_a_kill_in_mid_stream_goes_on_from_the_last_durable_byte(tmp_path: Path, origin: Origin) -> None:
+    thing = Thing(stamped(1, 40_000_000))
+    url = origin.add("/large", drip(thing, 100_000, 0.05), thing)
+    depot = tmp_path / "depot"
+    with crashing.start(depot, [url]) as worker:
+        end = time.monotonic() + 60
+        while not any(_durable(facts) for facts in depot.glob("store/.staging/parts/*/*/*/*/facts.json")):
+            assert time.monotonic() < end
+            assert worker.poll() is None
+            time.sleep(0.01)
+        worker.kill()
+        worker.communicate(timeout=60)
+    notes: list[Note] = []
+    with longshore.open(depot, **SETTINGS) as again:
+        got = again.get([url], on_note=notes.append)[0]
+        assert got.path is not None
+        assert got.path.read_bytes() == thing.body
+    assert next(note.facts for note in notes if note.kind == "completed")["resumed_from_bytes"] > 0
+    assert origin.seen("/large")[1].headers["range"].startswith("bytes=")
+    assert crashing.findings(depot, healed=True) == []
+
+
+def _durable(facts: Path) -> int:
+    try:
+        return int(json.loads(facts.read_text())["durable_bytes"])
+    except (OSError, ValueError):
+        return 0
