@@ -210,3 +210,11 @@ def test_a_store_moves_to_another_place(depot: Path, tmp_path: Path) -> None:
     blob.chmod(0o640)
     blob.write_bytes(b"xxx")
     assert invoke("store", "copy", tmp_path / "third", "--depot", depot).code == 5
+
+
+def test_a_ledger_moves_to_another_place(depot: Path, tmp_path: Path) -> None:
+    fill(depot, tmp_path / "in")
+    (summary,) = invoke("ledger", "copy", tmp_path / "other.db", "--depot", depot, "--json").ok().of("summary")
+    assert summary["rows"]["jobs"] == 2
+    before = invoke("export", "jsonl", "--depot", depot).stdout
+    assert invoke("export", "jsonl", "--depot", depot, "--ledger", tmp_path / "other.db").stdout == before

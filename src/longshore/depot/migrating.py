@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longshore.depot.wiring import ledger_place
+from longshore.ledger import Ledger
 from longshore.ledger.ledger import is_postgres
-from longshore.ledger.schema import current_version, migrate_sqlite
+from longshore.ledger.schema import current_version
 
 if TYPE_CHECKING:
     from longshore.config import Settings
@@ -16,8 +16,4 @@ if TYPE_CHECKING:
 def migrate(settings: Settings) -> tuple[int, list[int]]:
     """Apply what is pending; give the version that the ledger has now, and the versions that were applied."""
     where = ledger_place(settings)
-    if is_postgres(where):
-        from longshore.ledger.pgschema import migrate_postgres
-
-        return current_version("postgres"), migrate_postgres(str(where))
-    return current_version("sqlite"), migrate_sqlite(Path(where))
+    return current_version("postgres" if is_postgres(where) else "sqlite"), Ledger.apply_migration(where)

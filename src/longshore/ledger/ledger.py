@@ -70,6 +70,14 @@ class Ledger(Lists):
         schema.check_sqlite(path)
         return cls(Sqlite(path, clock))
 
+    @staticmethod
+    def apply_migration(where: str | Path) -> list[int]:
+        """Bring an existing ledger's schema up to date (the seeds' name); give the versions that were applied."""
+        if is_postgres(where):
+            applied: list[int] = import_module("longshore.ledger.pgschema").migrate_postgres(str(where))
+            return applied
+        return schema.migrate_sqlite(Path(where))
+
     def close(self) -> None:
         """Finish what is queued and let go of the database."""
         self._readers.shutdown(wait=True)
