@@ -218,3 +218,12 @@ def test_a_ledger_moves_to_another_place(depot: Path, tmp_path: Path) -> None:
     assert summary["rows"]["jobs"] == 2
     before = invoke("export", "jsonl", "--depot", depot).stdout
     assert invoke("export", "jsonl", "--depot", depot, "--ledger", tmp_path / "other.db").stdout == before
+
+
+def test_verify_full_lets_the_witness_look(depot: Path, tmp_path: Path) -> None:
+    fill(depot, tmp_path / "in")
+    invoke("verify", "--full", "--depot", depot).ok()
+    next((depot / "store").glob("default/default/*/*")).chmod(0o644)
+    invoke("verify", "--depot", depot).ok()
+    ran = invoke("verify", "--full", "--depot", depot, "--json")
+    assert (ran.code, [finding["kind"] for finding in ran.of("finding")]) == (5, ["file_writable"])

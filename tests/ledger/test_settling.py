@@ -93,7 +93,7 @@ def test_a_reused_result_is_skipped_with_its_source(ledger: Ledger, clock: Clock
         HOME, [JobRequest("download", "k", url="https://h.example/0", canonical_url="https://h.example/0")]
     )
     clock.sleep(5)
-    settled = settle(ledger, lease(ledger), Reused(source.job_id, artifact_id))
+    settled = settle(ledger, lease(ledger), Reused(source.job_id, artifact_id, revalidated=True))
     assert (settled.status, settled.stage, settled.artifact_ids) == (
         Status.SKIPPED,
         "SKIPPED_DUPLICATE",
@@ -105,6 +105,19 @@ def test_a_reused_result_is_skipped_with_its_source(ledger: Ledger, clock: Clock
     version = ledger.url_version(HOME, "https://h.example/0")
     assert version is not None
     assert version.revalidated_at == clock.now > version.seen_at
+
+
+def test_reuse_without_asking_the_server_makes_nothing_younger(ledger: Ledger, clock: Clock) -> None:
+    """Otherwise a freshness policy would extend itself for ever (S36)."""
+    plan(ledger)
+    source = lease(ledger)
+    (artifact_id,) = settle(ledger, source, held(1)).artifact_ids
+    ledger.plan(HOME, [JobRequest("download", "k", url="https://h.example/0", canonical_url="https://h.example/0")])
+    clock.sleep(5)
+    settle(ledger, lease(ledger), Reused(source.job_id, artifact_id))
+    version = ledger.url_version(HOME, "https://h.example/0")
+    assert version is not None
+    assert version.revalidated_at == version.seen_at < clock.now
 
 
 def test_reuse_of_what_is_not_there_changes_nothing(ledger: Ledger) -> None:

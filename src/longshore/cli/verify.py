@@ -14,18 +14,39 @@ from longshore.cli.program import DAMAGE, OK
 from longshore.cli.watching import PLAIN_EVERY_S, on_terminal
 
 if TYPE_CHECKING:
-    from longshore.depot import Report
+    from longshore.depot import Depot, Report
 
 
 @click.command("verify")
 @click.option("--all-tenants", is_flag=True, help="Of every tenant and project.")
+@click.option(
+    "--full", is_flag=True, help="Also let the outside witness look: rows, leases, effects, history, every file."
+)
 @common
-def command(call: Call, *, all_tenants: bool) -> int:
+def command(call: Call, *, all_tenants: bool, full: bool) -> int:
     """Read every blob again and compare size and SHA-256. Exit 5 when something is damaged or missing."""
     with call.depot() as depot:
         report = depot.verify(everything=all_tenants, on_progress=_progress(call))
+        if full:
+            _witnessed(depot, report)
     tell_report(call, "verify", report)
     return DAMAGE if report.damage else OK
+
+
+def _witnessed(depot: Depot, report: Report) -> None:
+    """Add what the checker finds; it shares no code with the engine and sees all tenants."""
+    from pathlib import Path
+
+    from longshore.checker import check
+    from longshore.checker.check import HEALABLE, LocalFiles
+    from longshore.depot.wiring import ledger_place, store_place
+    from longshore.domain.model import Scope
+
+    local = depot.store.backend == "local"
+    looked = check(str(ledger_place(depot.settings)), LocalFiles(Path(store_place(depot.settings))) if local else None)
+    for found in looked.findings:
+        message = found.detail + (" (reconcile heals it)" if found.kind in HEALABLE else "")
+        report.found(found.kind, Scope(found.tenant_id, found.project_id), found.subject, message)
 
 
 def tell_report(call: Call, command_name: str, report: Report, *, dry_run: bool = False) -> None:

@@ -26,6 +26,7 @@ class Reused:
     artifact_id: str
     facts: dict[str, Any] = field(default_factory=dict)
     pointer: str | None = None  # sensitive: for the caller's own eyes, never written
+    revalidated: bool = False  # the server was asked, and said that nothing changed
 
 
 @dataclass(frozen=True, slots=True)

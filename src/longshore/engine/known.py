@@ -53,7 +53,13 @@ class KnownContent:
             "stream_bytes": 0,
             "revalidated": why == "revalidated",
         }
-        return Reused(artifact.created_by_job_id or "", artifact.artifact_id, facts, pointer=artifact.pointer)
+        return Reused(
+            artifact.created_by_job_id or "",
+            artifact.artifact_id,
+            facts,
+            pointer=artifact.pointer,
+            revalidated=why == "revalidated",
+        )
 
 
 class Known:

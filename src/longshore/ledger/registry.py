@@ -164,7 +164,7 @@ def reuse(tx: Tx, lease: Lease, row: Fenced, outcome: Reused) -> LongshoreError 
     if tx.one("reuse_found", job_id=outcome.of_job_id, artifact_id=outcome.artifact_id, **where) is None:
         return NotFound(f"job {outcome.of_job_id[:80]} has no result {outcome.artifact_id[:80]}")
     tx.many("job_artifact_insert", [(*lease.scope, lease.job_id, "result", 0, outcome.artifact_id)])
-    if row.canonical_url:
+    if row.canonical_url and outcome.revalidated:  # only an answer of the server makes old knowledge young
         revalidated = (tx.now, *lease.scope, row.canonical_url, outcome.artifact_id)
         tx.many("url_version_revalidated", [revalidated])
     return None
