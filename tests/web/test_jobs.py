@@ -250,3 +250,17 @@ def test_a_timeline_tells_claims_events_effects_and_results(site: Site) -> None:
     assert titles[0] == "Planned"
     assert titles[-1] == "Completed"
     assert page["timeline"][0]["at"] <= page["timeline"][-1]["at"]
+
+
+def test_a_filtered_page_that_found_nothing_yet_leads_on(site: Site) -> None:
+    """A filter without an index looks at a bounded number of rows a page; what is older must stay reachable."""
+    scope = Scope("deep", "default")
+    client = site.client("read", tenant="deep")
+    site.plan("https://old.example/", scope=scope)
+    for start in range(0, 2500, 500):
+        site.plan(*(f"https://new.example/{n}" for n in range(start, start + 500)), scope=scope)
+    page = client.get("/jobs.json?host=old.example").json()
+    assert page["jobs"] == []
+    assert "look further" in client.get("/jobs?host=old.example").text
+    found = client.get(f"/jobs.json?host=old.example&after={page['next']}").json()["jobs"]
+    assert [job["host"] for job in found] == ["old.example"]
