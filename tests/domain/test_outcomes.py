@@ -30,7 +30,7 @@ def test_every_record_is_slotted_and_hashed_by_content(module: types.ModuleType)
     assert records
     for record in records:
         assert "__slots__" in vars(record), record
-        assert record.__hash__ is not object.__hash__, record
+        assert "__hash__" in vars(record), record
 
 
 def test_outcomes_are_frozen() -> None:
