@@ -10,7 +10,7 @@ import pytest
 
 from longshore.domain.model import JobRequest, Scope, Status
 from longshore.domain.outcomes import Deferred
-from longshore.errors import BadInput, Conflict, EffectInDoubt, LongshoreError, NotFound, ResultTooLarge
+from longshore.errors import BadInput, Conflict, EffectInDoubt, LeaseLost, LongshoreError, NotFound, ResultTooLarge
 from longshore.ledger import Intent, Ledger, Move
 from tests.ledger.acts import HOME, downloads, good, lease, plan
 from tests.support.ledgers import Clock
@@ -127,6 +127,25 @@ def test_one_key_means_one_request(ledger: Ledger) -> None:
     assert isinstance(ledger.begin([Intent(two, "POST", "k", "keyed", "request-1")])[0], Conflict)
     with pytest.raises(BadInput):
         ledger.begin([Intent(one, "POST", "k2", "magic")])  # type: ignore[arg-type]
+
+
+def test_a_constraint_that_fails_is_told_and_not_taken_for_a_known_job(ledger: Ledger) -> None:
+    with pytest.raises(LongshoreError):
+        ledger.plan(HOME, [replace(ONE, retry_of="nobody")])
+    assert ledger.counts(HOME)[Status.PENDING] == 0
+    assert ledger.plan(HOME, [ONE])[0].created
+
+
+def test_an_effect_that_another_lease_runs_is_not_done(ledger: Ledger, clock: Clock) -> None:
+    plan(ledger)
+    late = lease(ledger, "late", 10)
+    clock.sleep(11)
+    runs = lease(ledger, "runs", 60)
+    good(ledger.begin([Intent(runs, "SEND", "k", "keyed")])[0])
+    assert isinstance(ledger.begin([Intent(late, "SEND", "k", "keyed")])[0], LeaseLost)
+    with pytest.raises(LeaseLost):
+        ledger.run_effect(late, "SEND", "k", dict)
+    assert ledger.get_effect_result(HOME, "k") is None
 
 
 @pytest.mark.parametrize(

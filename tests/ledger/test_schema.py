@@ -17,10 +17,11 @@ import pytest
 
 from longshore.domain import states
 from longshore.domain.model import Scope
+from longshore.domain.outcomes import Failed
 from longshore.errors import Damaged, InvalidTransition, LongshoreError, NoDepot, SchemaMismatch
 from longshore.ledger import Ledger, schema
 from longshore.ledger.sqlite import connect
-from tests.ledger.acts import HOME, finalize, held, lease, plan, settle
+from tests.ledger.acts import HOME, downloads, finalize, held, lease, plan, settle
 
 MACHINES = {"download": states.DOWNLOAD_MOVES, "torrent": states.TORRENT_MOVES, "own": states.OWN_MOVES}
 TYPES = {"download": "download", "torrent": "torrent", "own": "task"}
@@ -103,6 +104,17 @@ def test_the_database_itself_refuses_what_the_code_would_never_do(path: Path) ->
         assert "immutable" in refused(run("UPDATE effects SET result = '{}' WHERE state = 'confirmed'"))
         assert "immutable" in refused(run("UPDATE events SET kind = 'x'"))
         connection.execute("UPDATE artifacts SET availability = 'missing'")
+
+
+def test_a_key_has_one_current_job(path: Path) -> None:
+    """Whoever looks and inserts, the database lets one through."""
+    with Ledger.open(path) as ledger:
+        plan(ledger)
+        settle(ledger, lease(ledger), Failed("http_404", "gone"))
+        assert ledger.plan(HOME, downloads(1), again="failed")[0].created
+    with opened(path) as connection:
+        assert connection.execute("SELECT count(DISTINCT idempotency_key), count(*) FROM jobs").fetchall() == [(1, 2)]
+        assert "UNIQUE" in refused(lambda: connection.execute("UPDATE jobs SET superseded = 0").fetchall())
 
 
 def test_completed_needs_a_result(path: Path) -> None:

@@ -211,6 +211,20 @@ def test_blocks_set_aside_do_not_change_the_size(store: LocalStore) -> None:
     assert (path.stat().st_size, path.stat().st_blocks * 512 <= 8192) == (4, True)
 
 
+def test_the_hash_of_a_resumed_part_covers_its_bytes_only(store: LocalStore) -> None:
+    first = begun(store)
+    first.write(BODY[:100_000])
+    first.checkpoint()
+    first.close()
+    part = store.part(SCOPE, "job", 2, adopt=store.old_part(SCOPE, "job"))
+    part.begin(url="http://example.org/a", total=len(BODY), preallocate=len(BODY))
+    assert part.sha256 == hashlib.sha256(BODY[:100_000]).hexdigest()
+    part.write(BODY[100_000:])
+    [blob] = publish(store, of_part(part))
+    assert blob.sha256 == hashlib.sha256(BODY).hexdigest()
+    assert store.check(SCOPE, blob.pointer, blob.sha256, len(BODY)) is None
+
+
 def test_a_lying_length_sets_nothing_aside_beyond_what_was_reserved(store: LocalStore) -> None:
     assert store.preallocation(10 << 40, ceiling=16 << 20) == 16 << 20
     assert store.preallocation(1000, ceiling=16 << 20) == 0

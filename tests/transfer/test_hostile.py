@@ -201,6 +201,13 @@ def test_endless_bodies_stop_at_the_limit(origin: Origin, declared: int | None) 
     assert len(sink.body) <= 1 << 20
 
 
+@pytest.mark.parametrize("chunks", [0, 1000])
+def test_a_body_over_the_limit_is_refused(origin: Origin, chunks: int) -> None:
+    url = origin.add("/a", chunked(THING, chunks) if chunks else THING)
+    assert reason(Ask(url, max_bytes=len(THING.body) - 1)) == "too_large"
+    assert fetch(Ask(url, max_bytes=len(THING.body)))[1] == THING.body
+
+
 @pytest.mark.parametrize("label", ["gzip", "deflate", "br", "zstd", "gzip, gzip", "x-gzip", "compress"])
 def test_encodings_are_refused_and_never_decoded(origin: Origin, label: str) -> None:
     bomb = gzip.compress(b"\0" * 10_000_000)
