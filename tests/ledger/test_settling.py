@@ -234,6 +234,17 @@ def test_cancel_says_what_it_came_to(ledger: Ledger) -> None:
     assert ledger.lease_next_job("w") is None
 
 
+@pytest.mark.parametrize("outcome", [Released(), Deferred("connect", "later", 3_600.0)], ids=["released", "deferred"])
+def test_a_job_that_was_asked_to_stop_is_not_tried_again(ledger: Ledger, outcome: Outcome) -> None:
+    (job_id,) = plan(ledger)
+    running = lease(ledger)
+    assert ledger.cancel(HOME, [job_id]).requested == (job_id,)
+    assert settle(ledger, running, outcome).status is Status.CANCELED
+    assert ledger.job(HOME, job_id).status is Status.CANCELED
+    assert ledger.lease_next_job("w") is None
+    assert ledger.reconcile_jobs().wrong_counters == 0
+
+
 def test_one_active_torrent_per_user_book_and_medium(ledger: Ledger) -> None:
     def request(key: str, user: str = "u") -> JobRequest:
         return JobRequest("torrent", key, user_id=user, book_id="b", media_type="ebook", source="magnet:?x")

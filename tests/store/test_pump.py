@@ -189,6 +189,42 @@ def test_abandoned(store: LocalStore) -> None:
         carrier.feed(b"x")
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_finish_that_is_cut_short_is_waited_for(store: LocalStore, monkeypatch: pytest.MonkeyPatch, keep: bool) -> None:
+    """Nobody closes or counts a part whose last bytes are still on their way to the disk."""
+    gate = threading.Event()
+    real = RealPart.write_at
+
+    def held(self: RealPart, data: bytes | memoryview, offset: int, *, direct: bool = False) -> None:
+        assert gate.wait(60)
+        real(self, data, offset, direct=direct)
+
+    monkeypatch.setattr(RealPart, "write_at", held)
+    body = os.urandom(MIB + 77)
+
+    async def run() -> None:
+        carrier = store.pump(begun(store))
+        carrier.feed(body)
+        finishing = asyncio.ensure_future(carrier.finish())
+        await asyncio.sleep(0)
+        finishing.cancel()
+        await asyncio.wait([finishing])
+        ending = asyncio.ensure_future(carrier.stop() if keep else carrier.abandon())
+        await asyncio.sleep(0.05)
+        assert not ending.done()
+        gate.set()
+        await asyncio.wait_for(ending, 60)
+
+    asyncio.run(run())
+    assert store.staging._buffers.in_use == 0
+    if not keep:
+        assert list(store.parts()) == []
+        return
+    part = begun(store, 2)
+    assert (part.size_bytes, part.sha256) == (len(body), hashlib.sha256(body).hexdigest())
+    part.discard()
+
+
 @pytest.mark.torture  # a gigabyte; the figure depends on the machine's memory, not on its speed
 def test_memory_stays_flat(tmp_path: Path) -> None:
     code = f"""

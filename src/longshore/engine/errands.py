@@ -59,12 +59,19 @@ class Held:
     task: asyncio.Task[None] | None = None
     stopped: Outcome | None = None  # why the task was stopped, if we did it
     lost: bool = False
+    working: bool = False  # between the task's first step and its outcome: only then can it be interrupted
+
+    @property
+    def unwanted(self) -> bool:
+        """Tell whether somebody said stop."""
+        return self.lost or self.stopped is not None
 
     def stop(self, why: Outcome | None) -> None:
-        """Stop the task; None: the lease is lost and nothing is written."""
+        """Stop the task; None: the lease is lost and nothing is written. Interrupts once: its cleaning up goes on."""
+        before = self.unwanted
         self.lost = self.lost or why is None
         self.stopped = self.stopped or why
-        if self.task is not None:
+        if self.task is not None and self.working and not before:
             self.task.cancel()
 
 

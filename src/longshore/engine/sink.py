@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from longshore.domain.model import Lease
 from longshore.domain.resume import ComparePrefix, Continue, Decision, Restart
 from longshore.domain.verdict import JUDGE_BYTES
-from longshore.errors import LongshoreError, Reasoned
+from longshore.errors import LongshoreError, Reasoned, StoreError
 
 if TYPE_CHECKING:
     from longshore.domain.heads import Head
@@ -124,8 +124,8 @@ class BodySink:
         if self._overlap:
             raise AskAgain("prefix_mismatch", "the server's object is shorter than what we hold of it")
         if self._pump is not None and self._part is not None:
-            pump, self._pump = self._pump, None
-            sha256, size = await pump.finish()
+            sha256, size = await self._pump.finish()
+            self._pump = None  # not before: whoever is stopped meanwhile must not touch a part that is still written
             return self._part, sha256, size
         if self._part is not None:
             await self._drop_worthless_part()
@@ -179,21 +179,23 @@ class BodySink:
         try:
             self._part = await self._in_thread(self._make_part, head, start_over)
             self._on_large(self)
-            pump = self._store.pump(self._part, self.resume)
+            self._pump = pump = self._store.pump(self._part, self.resume)
             pieces, self._pieces = self._pieces, []
             for piece in pieces:
                 pump.feed(piece)
-            self._pump = pump
         except LongshoreError as error:
             self._failed = error
+        except OSError as error:  # a disk that does not read: without this the transfer would stay paused for ever
+            self._failed = StoreError(f"opening a part: {error.strerror}")
         self.resume()
 
     def _make_part(self, head: Head, start_over: bool) -> Part:
         """Set room aside, then make the part or go on with it: without room there is no part at all."""
         lease = self._lease
         reservation = self._store.reserve(lease.scope, max(0, (head.total or 0) - self.resumed_from))
+        part = self._part
         try:
-            part = self._part or self._store.part(lease.scope, lease.job_id, lease.epoch)
+            part = part or self._store.part(lease.scope, lease.job_id, lease.epoch)
             if start_over:
                 part.restart()
             elif self.resumed_from:
@@ -208,6 +210,8 @@ class BodySink:
             )
         except BaseException:
             reservation.release()
+            if part is not None and part is not self._part:
+                part.discard()  # nobody else knows of it
             raise
         part.reservation = reservation
         return part

@@ -186,7 +186,10 @@ class Worker:
     async def _work(self, held: Held) -> None:
         lease = held.lease
         failpoints.hit("work.begin")
+        held.working = True
         try:
+            if held.unwanted:  # stopped before the first step: a canceled task would never get here
+                raise asyncio.CancelledError
             outcome = await self._tools.handlers.run(lease)
         except asyncio.CancelledError:
             outcome = held.stopped or Released()
@@ -195,6 +198,7 @@ class Worker:
             outcome = Released()
         except Exception as error:  # noqa: BLE001 -- the one place that may: whatever a job raises ends that job's attempt only
             outcome = self._ending_of(lease, mishap_of(error))
+        held.working = False
         failpoints.hit("work.end")
         await self._end(held, outcome)
 

@@ -71,6 +71,8 @@ class Batch:
         except LongshoreError as error:
             self.answer[index] = error
             return
+        if row.cancel_requested_at is not None and row.job_type != TORRENT and isinstance(outcome, Deferred | Released):
+            outcome = Canceled()  # what was asked to stop does not wait for another try
         match outcome:
             case Completed():
                 self.completed.append((index, lease, row, outcome))

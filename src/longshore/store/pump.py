@@ -117,6 +117,7 @@ class Pump:
         self._under_way = 0  # stretches in lanes
         self._held = 0  # buffers under way
         self._paused = False
+        self._ended = False  # the last stretch was handed over
         self._failed: Exception | None = None
         self._hash_lane = _Lane(pool, self._hash)
         self._write_lane = _Lane(pool, self._write)
@@ -166,18 +167,27 @@ class Pump:
         return await asyncio.to_thread(self.stop_now)
 
     def stop_now(self) -> int:
-        """Do the same in a thread that may block."""
-        self._turn(final=True, checkpoint=self._failed is None)
-        self._wait()
+        """Do the same in a thread that may block; also after a `finish` that nobody waited for to its end."""
+        if self._ended:
+            self._wait()
+            if self._failed is None:
+                self._part.checkpoint()
+        else:
+            self._turn(final=True, checkpoint=self._failed is None)
+            self._wait()
         durable = 0 if self._failed is not None else self._part.durable_bytes
         self._part.close()
         return durable
 
     async def abandon(self) -> None:
-        """Throw the part away."""
+        """Throw the part away; in a thread, because removing a large file takes its time."""
         self._failed = self._failed or PublishFailed("given up")
-        await asyncio.to_thread(self._wait)
-        self._release_current()
+        await asyncio.to_thread(self._abandon_now)
+
+    def _abandon_now(self) -> None:
+        self._wait()
+        if not self._ended:
+            self._release_current()
         self._part.discard()
 
     def _result(self) -> tuple[str, int]:
@@ -206,6 +216,7 @@ class Pump:
         self._hash_lane.put(stretch)
         self._write_lane.put(stretch)
         if final:
+            self._ended = True
             return
         self._base += self._fill
         self._fill = self._hash_from = self._write_from = 0
