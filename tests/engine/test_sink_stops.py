@@ -23,9 +23,7 @@ SCOPE = Scope("t", "p")
 
 def sink_of(store: LocalStore, threads: ThreadPoolExecutor, size: int) -> BodySink:
     lease: Any = SimpleNamespace(scope=SCOPE, job_id="big", epoch=1)
-    sink = BodySink(
-        store, lease, "http://h/", threads, judge=lambda _: None, small_bytes=1024, on_large=lambda _: None
-    )
+    sink = BodySink(store, lease, "http://h/", threads, judge=lambda _: None, small_bytes=1024, on_large=lambda _: None)
     sink.resume = lambda: None
     lines = [b"HTTP/1.1 200 OK\r\n", f"Content-Length: {size}\r\n".encode(), b'ETag: "v1"\r\n', b"\r\n"]
     sink.begin(parse_head(lines, "http://h/", ()))

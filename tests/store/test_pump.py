@@ -190,7 +190,9 @@ def test_abandoned(store: LocalStore) -> None:
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_a_finish_that_is_cut_short_is_waited_for(store: LocalStore, monkeypatch: pytest.MonkeyPatch, keep: bool) -> None:
+def test_a_finish_that_is_cut_short_is_waited_for(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, keep: bool
+) -> None:
     """Nobody closes or counts a part whose last bytes are still on their way to the disk."""
     gate = threading.Event()
     real = RealPart.write_at
