@@ -1,4 +1,4 @@
-"""Write docs/reference/{cli,settings,reasons,states}.md from the code: `python -m scripts.reference [--check]`.
+"""Write the pages of docs/reference from the code: `python -m scripts.reference [--check]`.
 
 A test runs the same with --check, so that the pages cannot say anything else than the program does.
 """
@@ -9,7 +9,7 @@ import importlib.util
 import inspect
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,9 @@ from longshore.config.load import default_of, keys_of, sections
 from longshore.config.sections import CredentialSettings, HostSettings
 from longshore.domain.reasons import REASONS, Kind
 from longshore.domain.states import DOWNLOAD, TERMINAL, TORRENT, moves, stages
+from scripts.reference_pages import NOTICE, api, metrics, python, tables
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
-NOTICE = "<!-- made by `python -m scripts.reference`; edit the code, not this page -->"
 COMMON = {
     "--depot",
     "--ledger",
@@ -50,12 +50,6 @@ EXIT_CODES = {
     "12": "the ledger's schema does not fit this program",
     "130, 143": "stopped by SIGINT, SIGTERM; the ledger is consistent, running again goes on",
 }
-
-
-def pages() -> dict[str, str]:
-    """Give every generated page by its name."""
-    made = {"cli.md": cli(), "settings.md": settings(), "reasons.md": reasons(), "states.md": states()}
-    return {name: "\n".join(lines).rstrip() + "\n" for name, lines in made.items()}
 
 
 def cli() -> Iterator[str]:
@@ -193,11 +187,28 @@ def _diagram(job_type: str) -> Iterator[str]:
     yield "```"
 
 
+PAGES: dict[str, Callable[[], Iterator[str]]] = {
+    "cli.md": cli,
+    "settings.md": settings,
+    "reasons.md": reasons,
+    "states.md": states,
+    "tables.md": tables,
+    "metrics.md": metrics,
+    "python.md": python,
+    "api.md": api,
+}
+
+
+def page(name: str) -> str:
+    """Give one generated page."""
+    return "\n".join(PAGES[name]()).rstrip() + "\n"
+
+
 def main() -> int:
     """Write the pages, or tell which differ."""
     check, differ = "--check" in sys.argv[1:], []
-    for name, text in pages().items():
-        path = FOLDER / name
+    for name in PAGES:
+        path, text = FOLDER / name, page(name)
         if not path.exists() or path.read_text() != text:
             differ.append(name)
             if not check:

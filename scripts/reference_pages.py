@@ -1,0 +1,157 @@
+"""The reference pages that need more than a table in the code: tables, metrics, Python names, routes of the API."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.metrics import MetricWrapperBase
+
+import longshore
+from longshore import errors
+from longshore.domain import outcomes
+from longshore.ledger import Ledger
+from longshore.store import StoreSettings, open_store
+from longshore.web.metrics import Metrics
+from longshore.web.service import Service
+from longshore.web.settings import ServeSettings
+from scripts.openapi import document
+
+NOTICE = "<!-- made by `python -m scripts.reference`; edit the code, not this page -->"
+TABLE = r"((?:^--[^\n]*\n)*)^CREATE TABLE (\w+) \(\n(.*?)^\)"
+MIGRATIONS = Path(longshore.__file__).parent / "ledger" / "migrations" / "sqlite"
+
+WORDS = tomllib.loads(Path(__file__).with_name("reference_words.toml").read_text())
+
+
+def tables() -> Iterator[str]:
+    yield from ("# Tables", "", NOTICE, "")
+    yield "The names are a contract; columns may be added. Times are integer microseconds UTC by the ledger's clock."
+    yield "Types are SQLite's; PostgreSQL has tables and columns of the same names (and a `url_hash` in `url_versions`). Read as"
+    yield "you like; write through the program, which is what fences and checks."
+    text = "\n".join(path.read_text() for path in sorted(MIGRATIONS.glob("[0-9]*.sql")))
+    for comment, name, body in re.findall(TABLE, text, re.MULTILINE | re.DOTALL):
+        said = " ".join(line.removeprefix("--").strip() for line in comment.splitlines())
+        yield from (
+            "",
+            f"## `{name}`",
+            "",
+            said or WORDS["tables"][name],
+            "",
+            "| column | type | meaning |",
+            "|---|---|---|",
+        )
+        yield from (f"| `{column}` | {kind} | {meaning} |" for column, kind, meaning in _columns(name, body))
+    yield from ("", "## Views, to read", "", "| view | shows |", "|---|---|")
+    yield from (
+        f"| `{name}` | {WORDS['views'][name]} |" for name in re.findall(r"^CREATE VIEW (\w+)", text, re.MULTILINE)
+    )
+
+
+def _columns(table: str, body: str) -> Iterator[tuple[str, str, str]]:
+    for line in body.splitlines():
+        found = re.match(r"  (\w+) +(TEXT|INTEGER|REAL|BLOB)\b([^-]*)(?:-- (.*))?", line)
+        if found:
+            name, kind, rest, said = found.groups()
+            needed = "" if "NOT NULL" in rest or "PRIMARY KEY" in rest else ", may be null"
+            words = WORDS["columns"]
+            meaning = said if said and not said.startswith("(") else words.get(f"{table}.{name}") or words[name]
+            yield name, kind.lower() + needed, meaning.replace("|", "\\|")
+
+
+@contextmanager
+def _service() -> Iterator[Service]:
+    with tempfile.TemporaryDirectory() as folder, Ledger.open(Path(folder, "ledger.db"), create=True) as ledger:
+        store = open_store(str(Path(folder, "store")), StoreSettings())
+        try:
+            yield Service(ledger, store, ServeSettings())
+        finally:
+            store.close()
+
+
+def metrics() -> Iterator[str]:
+    yield from ("# Metrics", "", NOTICE, "")
+    yield "What `/metrics` gives. Gauges are read from the ledger at each scrape; counters and histograms count what this process"
+    yield "did. [Monitor a depot](../how-to/monitor.md) says what to look at."
+    yield from ("", "| metric | kind | labels | says |", "|---|---|---|---|")
+    with _service() as service:
+        made = Metrics(service)
+        labels = {one._name: one._labelnames for one in vars(made).values() if isinstance(one, MetricWrapperBase)}
+        for family in made.registry.collect():
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            keys = labels.get(family.name) or list(dict.fromkeys(key for one in family.samples for key in one.labels))
+            shown = ", ".join(f"`{key}`" for key in keys if key != "le")
+            yield f"| `{name}` | {family.type} | {shown} | {family.documentation} |"
+
+
+def api() -> Iterator[str]:
+    described = json.loads(document())
+    yield from ("# HTTP API", "", NOTICE, "")
+    yield "Every route. Bodies, parameters and answers are in [openapi.json](openapi.json) (OpenAPI 3.1); who may do what is in"
+    yield "[the dashboard's page](../dashboard.md)."
+    tags: dict[str, list[str]] = {}
+    for path, item in described["paths"].items():
+        for method, operation in item.items():
+            does = operation["description"].split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+            tags.setdefault(operation["tags"][0], []).append(f"| `{method.upper()}` | `{path}` | {does} |")
+    for tag, rows in tags.items():
+        yield from ("", f"## {tag.capitalize()}", "", "| method | path | does |", "|---|---|---|", *rows)
+
+
+def python() -> Iterator[str]:
+    yield from ("# Python", "", NOTICE, "")
+    yield "`import longshore` gives the names of the first table; the package is typed (`py.typed`). `Depot` is the plain façade and"
+    yield "`AsyncDepot` has the same verbs as coroutines."
+    yield from ("", "## `longshore`", *_names({name: getattr(longshore, name) for name in sorted(longshore.__all__)}))
+    yield from ("", "## `longshore.Depot`", *_names(_methods(longshore.Depot)))
+    yield from (
+        "",
+        "## `longshore.ledger.Ledger`",
+        "",
+        "The same verbs on SQLite and PostgreSQL.",
+        *_names(_methods(Ledger)),
+    )
+    ends = {name: one for name, one in vars(outcomes).items() if _defined(one, outcomes)}
+    yield from ("", "## `longshore.domain.outcomes`", "", "How an attempt ends: for `Ledger.settle`.", *_names(ends))
+    wrong = {name: one for name, one in vars(errors).items() if _defined(one, errors)}
+    yield from ("", "## `longshore.errors`", "", "All are `LongshoreError`.", *_names(wrong, calls=False))
+
+
+def _defined(one: object, module: object) -> bool:
+    return inspect.isclass(one) and inspect.getmodule(one) is module
+
+
+def _methods(kind: type) -> dict[str, Callable[..., Any]]:
+    found = {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
+    return {name: one for name, one in found.items() if callable(one)}
+
+
+def _names(names: dict[str, Any], *, calls: bool = True) -> Iterator[str]:
+    yield from ("", "| name | does |", "|---|---|")
+    for name, one in names.items():
+        does = (inspect.getdoc(one) or "").partition("\n")[0].replace("|", "\\|")
+        shown = name + _call(one) if calls and inspect.isroutine(one) else name
+        yield f"| `{shown}` | {does} |"
+
+
+def _call(one: Callable[..., Any]) -> str:
+    """Write the parameters by name; an optional one ends with `=`."""
+    parts, starred = [], False
+    for parameter in inspect.signature(one).parameters.values():
+        if parameter.name == "self":
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
+            parts.append("*")
+            starred = True
+        prefix = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
+        prefix = "**" if parameter.kind is parameter.VAR_KEYWORD else prefix
+        starred = starred or prefix == "*"
+        parts.append(prefix + parameter.name + ("" if parameter.default is parameter.empty else "="))
+    return f"({', '.join(parts)})"
