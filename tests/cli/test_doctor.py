@@ -84,3 +84,11 @@ def test_a_file_with_a_password_that_others_can_read_is_told(box: Box) -> None:
 def test_file_systems_have_names(tmp_path: Path) -> None:
     assert filesystem_of("/proc") == "proc"
     assert filesystem_of(str(tmp_path)) != "proc"
+
+
+def test_a_check_that_does_not_exist_is_usage(box: Box) -> None:
+    ran = box("doctor", "--only", "ledgre")
+
+    assert ran.code == 2
+    assert "ledgre" in ran.stderr
+    assert "ledger" in ran.stderr.partition("→")[2]

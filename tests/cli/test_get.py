@@ -192,3 +192,15 @@ def test_credentials_in_a_url_are_not_printed(box: Box, origin: Origin) -> None:
 
     for one in (ran, text, failed):
         assert "hunter2" not in one.stdout + one.stderr
+
+
+def test_held_bytes_are_no_answer_to_another_digest(box: Box, origin: Origin) -> None:
+    url = origin.add("/a", Thing(b"what the server has"))
+    sha256 = box("get", url, "--json").ok().of("completed")[0]["sha256"]
+
+    assert box("get", url, "--sha256", sha256, "--json").ok().of("held")
+    refused = box("get", url, "--sha256", "0" * 64, "--json")
+
+    assert refused.code == 3
+    assert refused.of("failed")[0]["reason"] == "digest_mismatch"
+    assert not refused.of("held")

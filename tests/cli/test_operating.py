@@ -48,7 +48,7 @@ def test_put_takes_a_file_once(depot: Path, tmp_path: Path) -> None:
 def test_put_takes_a_stream(depot: Path) -> None:
     ran = execute("put", "-", "--name", "notes", "--depot", depot, "--json", stdin=b"from a pipe").ok()
     (taken,) = ran.of("taken")
-    assert taken["size_bytes"] == 11
+    assert (taken["size_bytes"], taken["name"]) == (11, "notes")
     sound(depot)
 
 

@@ -123,3 +123,15 @@ def test_names_are_one_safe_component(display: str | None, url: str | None, expe
 def test_output_takes_one_url(box: Box) -> None:
     assert box("get", "http://127.0.0.1/a", "http://127.0.0.1/b", "-o", "x").code == 2
     assert not box.depot.exists()
+
+
+def test_what_is_in_the_way_is_told_with_what_to_do(box: Box, origin: Origin) -> None:
+    url = origin.add("/a", Thing(BODY))
+    there = box.write("there", "mine")
+
+    assert "--overwrite" in box("get", url, "-o", there).stderr
+    below = box("get", url, "-d", there)
+
+    assert below.code == 1
+    assert f"{there} is no directory" in below.stderr
+    assert there.read_bytes() == b"mine"

@@ -122,6 +122,7 @@ def test_errors_are_json_for_machines(tmp_path: Path) -> None:
     error = json.loads(ran.stderr)
     assert (ran.code, ran.stdout, error["type"], error["exit_code"]) == (2, "", "error", 2)
     assert "[transfer] x is not a setting" in error["message"]
+    assert error["ts"].endswith("Z")
 
 
 def test_config_shows_values_and_origins_but_no_secret(tmp_path: Path) -> None:

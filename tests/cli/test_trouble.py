@@ -8,6 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from longshore.ledger.sqlite import translated
 from tests.cli.conftest import Box
 from tests.support.origin import Origin, Thing
 
@@ -116,3 +117,14 @@ def test_a_wrong_configuration_is_exit_2(box: Box, text: str) -> None:
 
     assert ran.code == 2
     assert "longshore.toml" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "word"),
+    [(apsw.FullError("full"), "make room"), (apsw.IOError("i/o"), "full"), (apsw.CantOpenError("no"), "writable")],
+)
+def test_a_ledger_that_cannot_be_used_comes_with_what_to_do(error: apsw.Error, word: str) -> None:
+    said = translated(error, Path("/depot/ledger.db"))
+
+    assert "/depot/ledger.db" in str(said)
+    assert word in (said.hint or "")

@@ -12,7 +12,7 @@ from longshore.cli.display import Display
 from longshore.cli.fleet import arguments, note_of
 from longshore.cli.options import Call
 from longshore.cli.output import Output, clean, duration, moment, size
-from longshore.cli.telling import remedy
+from longshore.cli.telling import remedy, teller
 from longshore.cli.watching import Score, plain_line, watching
 from longshore.domain.notes import Note
 from tests.support.program import eventually, invoke
@@ -57,7 +57,7 @@ def test_speed_and_eta_are_of_this_run() -> None:
 def test_the_plain_line_has_items_bytes_speed_and_failures() -> None:
     line = plain_line(filled(), time.monotonic())
 
-    for words in ("3/10 done", "2.5 KiB", "1 held", "1 failed", "5 active", "ETA"):
+    for words in ("3/10 done", "2.5 KiB", "1 held", "1 failed", "1 tried again", "5 active", "ETA"):
         assert words in line
 
 
@@ -166,3 +166,15 @@ def test_words_for_people() -> None:
     assert remedy("http_404") == "check the URL"
     assert "longshore retry" in remedy("http_503")
     assert "longshore show" in remedy("nobody_knows")
+
+
+def test_what_waits_for_a_person_is_told_once_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    tell = teller(Call(Output(json=False)))
+    for reason in ("disk_full", "disk_full", "http_503", "host_busy"):
+        tell(Note("retry", 0, job_id="a", url="https://a.example/a", facts={"reason": reason, "message": "no room"}))
+
+    said = capsys.readouterr().err
+    assert said.splitlines() == [
+        "waits     disk_full  https://a.example/a: no room",
+        "  → make room; work goes on by itself",
+    ]

@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from longshore.cli.output import size
 from longshore.config import CONFIG_FILE, Settings
-from longshore.errors import LongshoreError
+from longshore.errors import BadInput, LongshoreError
 
 Status = Literal["ok", "warn", "fail", "skip"]
 OLDEST_SQLITE: Final = (3, 51, 3)
@@ -43,7 +43,10 @@ def checks(settings: Settings, only: set[str]) -> Iterator[Check]:
     """Look at everything, one after the other."""
     from longshore.cli.depot_checkup import DEPOT_CHECKS
 
-    for name, look in {**MACHINE_CHECKS, **DEPOT_CHECKS}.items():
+    known = {**MACHINE_CHECKS, **DEPOT_CHECKS}
+    if unknown := only - known.keys():
+        raise BadInput(f"there is no check {min(unknown)!r}", hint=f"there are {', '.join(known)}")
+    for name, look in known.items():
         if only and name not in only:
             continue
         try:

@@ -159,7 +159,8 @@ def _place(call: Call, depot: Depot, got: list[Got], how: dict[str, Any]) -> boo
                     overwrite=how["overwrite"] or how["force"],
                 )
         except (LongshoreError, OSError) as error:
-            say(f"not placed  {target}: {error}")
+            hint = getattr(error, "hint", None)
+            say(f"not placed  {target}: {error}" + (f"\n  → {hint}" if hint else ""))
             done = False
             continue
         if call.json:

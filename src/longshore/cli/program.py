@@ -14,6 +14,7 @@ from typing import Any, Final
 import click
 
 from longshore.cli.main import entries, overview
+from longshore.cli.output import now
 from longshore.errors import LongshoreError
 
 OK, UNEXPECTED, USAGE, SOME_FAILED, WORK_LEFT, DAMAGE, PERMISSION = 0, 1, 2, 3, 4, 5, 6
@@ -103,7 +104,8 @@ def _call(arguments: list[str]) -> Any:
 def complain(message: str, hint: str | None, code: int, *, as_json: bool) -> int:
     """Say on stderr what is wrong and what to do; give the code back."""
     if as_json:
-        facts: dict[str, Any] = {"type": "error", "schema": 1, "message": message, "hint": hint, "exit_code": code}
+        facts: dict[str, Any] = {"type": "error", "schema": 1, "ts": now()}
+        facts |= {"message": message, "hint": hint, "exit_code": code}
         print(json.dumps(facts), file=sys.stderr)
         return code
     print(f"longshore: {message}", file=sys.stderr)

@@ -36,7 +36,7 @@ def command(call: Call, files: tuple[str, ...], name: str | None, artifact_type:
                 bad += 1
                 tell_refused(call, file, str(error))
             else:
-                tell_taken(call, got, file)
+                tell_taken(call, got, name or file)
     return SOME_FAILED if bad else OK
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from longshore.cli.output import moment, say, size
 from longshore.domain.notes import Note
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from longshore.cli.watching import Score
     from longshore.domain.model import Job
 
+# Nothing counts against the job and it waits for ever: who looks must know what for.
+FOR_A_PERSON: Final = frozenset({"disk_full", "disk_error", "store_unavailable", "path_unmapped"})
+
 
 def teller(call: Call, *, results: bool = True) -> Callable[[Note], None]:
     """Give the listener that writes notes: all of them for a machine, results (if wanted) and failures for a person."""
@@ -26,7 +29,22 @@ def teller(call: Call, *, results: bool = True) -> Callable[[Note], None]:
         shown |= {"completed", "held"}
     if call.verbosity > 0:
         shown |= {"retry", "started"}
-    return lambda note: _text(call, _fit_to_print(note)) if note.kind in shown else None
+    waits: set[str] = set()
+
+    def tell(note: Note) -> None:
+        if note.kind in shown:
+            _text(call, _fit_to_print(note))
+        elif note.kind == "retry" and call.verbosity > -2 and note.facts.get("reason") in FOR_A_PERSON - waits:
+            waits.add(note.facts["reason"])  # once: everything else waits for the same
+            _waits(_fit_to_print(note))
+
+    return tell
+
+
+def _waits(note: Note) -> None:
+    """Say why nothing goes on until somebody does something."""
+    reason = str(note.facts.get("reason"))
+    say(f"waits     {reason}  {note.url or note.job_id}: {note.facts.get('message')}\n  → {remedy(reason)}")
 
 
 def _fit_to_print(note: Note) -> Note:

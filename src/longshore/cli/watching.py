@@ -103,7 +103,11 @@ def plain_line(score: Score, now: float) -> str:
     """Say in one line how it stands."""
     total = f"/{score.total}" if score.total else ""
     parts = [f"{score.ended}{total} done", size(score.bytes_now), f"{size(score.speed(now))}/s"]
-    parts += [f"{count} {word}" for word, count in (("held", score.held), ("failed", score.failed)) if count]
+    parts += [
+        f"{count} {word}"
+        for word, count in (("held", score.held), ("failed", score.failed), ("tried again", score.retries))
+        if count
+    ]
     if score.active:
         parts.append(f"{len(score.active)} active")
     if (left := score.eta_s(now)) is not None:

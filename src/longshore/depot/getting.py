@@ -56,19 +56,33 @@ class Getting(Working):
         return got
 
     async def _planned(self, scope: Scope, requests: Sequence[JobRequest], *, again: Again) -> list[Planned]:
-        """Plan; a completed job whose bytes are gone gets a successor."""
+        """Plan; a completed job whose bytes are gone, or are not those asked for now, gets a successor."""
         planned: list[Planned] = []
         left = iter(requests)
         while batch := list(islice(left, BATCH)):
             planned += await self.ledger.soon(plan, scope, batch, again=again)
         done = [one.job_id for one in planned if one.status in {Status.COMPLETED, Status.SKIPPED}]
         lost = await self._without_bytes(scope, done) if done else set()
-        places = [place for place, one in enumerate(planned) if one.job_id in lost]
+        other = await self._other_bytes(scope, requests, planned)
+        places = [place for place, one in enumerate(planned) if one.job_id in lost or place in other]
         if places:
             anew = await self.ledger.soon(plan, scope, [requests[place] for place in places], again="always")
             for place, one in zip(places, anew, strict=True):
                 planned[place] = one
         return planned
+
+    async def _other_bytes(self, scope: Scope, requests: Sequence[JobRequest], planned: Sequence[Planned]) -> set[int]:
+        """Tell where bytes with another digest are held than the one asked for now: they are no answer."""
+        asked = {
+            place: request.expect.sha256
+            for place, (request, one) in enumerate(zip(requests, planned, strict=True))
+            if request.expect.sha256 and one.status in {Status.COMPLETED, Status.SKIPPED}
+        }
+        if not asked:
+            return set()
+        results = await self.ledger.read_soon(results_named, scope, [planned[place].job_id for place in asked])
+        held = {place: {one.sha256 for one in results.get(planned[place].job_id, ())} for place in asked}
+        return {place for place, sha256 in asked.items() if sha256 not in held[place]}
 
     async def _without_bytes(self, scope: Scope, job_ids: Sequence[str]) -> set[str]:
         """Name the completed jobs whose results are not there any more; what is lost is marked so."""

@@ -17,7 +17,9 @@ def job(tx: Tx, scope: Scope, job_id: str) -> Job:
     tx.enter(scope.tenant_id)
     row = tx.one("job_row", job_id=check_text("job_id", job_id), **scope._asdict())
     if row is None:
-        raise NotFound(f"there is no job {job_id[:80]} here")
+        raise NotFound(
+            f"there is no job {job_id[:80]} here", hint="`longshore jobs` lists them, each with its whole id"
+        )
     return job_of(row)
 
 

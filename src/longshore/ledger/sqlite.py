@@ -85,7 +85,18 @@ def translated(error: BaseException, path: Path | None = None) -> LongshoreError
         return Damaged(f"{where}the ledger is damaged: {text}", hint="restore it from a backup; nothing was repaired")
     if isinstance(error, apsw.ConstraintError):
         return Conflict(f"{where}the ledger refuses this: {text}")
-    return Unavailable(f"{where}the ledger cannot be used now: {text}")
+    return Unavailable(f"{where}the ledger cannot be used now: {text}", hint=_what_to_do(error))
+
+
+def _what_to_do(error: BaseException) -> str | None:
+    """A ledger needs room and the right to write even to be read: its log lies beside it."""
+    if isinstance(error, apsw.FullError):
+        return "the disk is full: make room, then repeat"
+    if isinstance(error, apsw.IOError):
+        return "is the disk full? make room; otherwise check the disk and the kernel's log"
+    if isinstance(error, (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError)):
+        return "its directory must be writable for you, also to read: check owner and mount, or work on a copy"
+    return None
 
 
 def _refused(text: str) -> LongshoreError:

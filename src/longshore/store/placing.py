@@ -34,12 +34,16 @@ def place(
     try:
         directory.mkdir(parents=True, exist_ok=True)
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise BadInput(f"{directory} is no directory", hint="name another with -d, or a file with -o") from error
     except OSError as error:
         raise _refused(target, error) from error
     try:
         return _place_at(store, scope, pointer, fd, name, mode, overwrite=overwrite)
     except FileExistsError:
-        raise Conflict(f"{target} exists already", hint="choose another name, or allow overwriting") from None
+        raise Conflict(
+            f"{target} exists already", hint="choose another name, or allow overwriting (--overwrite)"
+        ) from None
     except OSError as error:
         raise _refused(target, error) from error
     finally:
