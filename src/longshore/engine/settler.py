@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Final
 
 from longshore import failpoints
@@ -24,8 +25,8 @@ Ended = tuple[Lease, Outcome, "asyncio.Future[Settled]"]
 class Settler:
     """Collects endings and settles them in batches. Nothing else in the engine ends a lease."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, ledger: Ledger, patience_s: float) -> None:
+        self._ledger, self._patience_s = ledger, patience_s
         self._queue: list[Ended] = []
         self._busy: set[asyncio.Task[None]] = set()
 
@@ -65,15 +66,15 @@ class Settler:
                 done.set_exception(answer)
 
     async def _patiently(self, ended: list[tuple[Lease, Outcome]]) -> list[Settled | LongshoreError]:
-        """Try as long as the leases can last: a ledger that is away for a moment must not cost finished work."""
+        """Try as long as leases last: a ledger that is away for a moment must not cost finished work."""
         tries = 0
-        until = max(lease.until for lease, _ in ended)
+        end = time.monotonic() + self._patience_s  # a lease's own `until` is that of its claim, not of its renewals
         while True:
             failpoints.hit("settle.before")
             try:
                 answers = await self._ledger.soon(settle, ended)
             except Unavailable:
-                if self._ledger.now() > until:
+                if time.monotonic() > end:
                     raise LeaseLost("the ledger was away for longer than the lease") from None
                 await asyncio.sleep(PATIENCE_S[min(tries, len(PATIENCE_S) - 1)])
                 tries += 1

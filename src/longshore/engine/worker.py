@@ -23,7 +23,8 @@ from longshore.engine.heartbeat import Heartbeat
 from longshore.engine.mishaps import mishap_of
 from longshore.engine.questions import active_due, work_due
 from longshore.engine.settler import Settler
-from longshore.errors import LeaseLost, LongshoreError, Unavailable
+from longshore.errors import LeaseLost, LedgerError, LongshoreError, Unavailable
+from longshore.ledger.records import Settled
 
 log = logging.getLogger(__name__)
 failpoints.declare("claim.before", "claim.after", "work.begin", "work.end")
@@ -43,7 +44,7 @@ class Worker:
         self._wake = asyncio.Event()
         self._draining = False
         self._full = False  # the disk: nothing is claimed until there is room
-        self._settler = Settler(tools.ledger)
+        self._settler = Settler(tools.ledger, tools.settings.lease.ttl_s)
         self._progress_at = time.monotonic()
         self.tally = Tally()
 
@@ -103,19 +104,25 @@ class Worker:
         idle = 0
         while not self._draining:
             self._wake.clear()
-            if await self._claim(errand):
-                idle = 0
-            elif self._held:
+            try:
+                if await self._claim(errand):
+                    idle = 0
+                elif self._held:
+                    await self._rest(POLL_S[-1])
+                elif (due := await self._due(errand)) is None and not errand.forever:
+                    return
+                elif self._waited_enough(errand):
+                    self.tally.left = True
+                    return
+                else:
+                    await self._tools.bury()
+                    await self._rest(self._pause_s(due, idle))
+                    idle += 1
+            except Unavailable as away:
+                log.warning("the ledger does not answer: %s", away)
+                if not self._held and not errand.forever:
+                    raise
                 await self._rest(POLL_S[-1])
-            elif (due := await self._due(errand)) is None and not errand.forever:
-                return
-            elif self._waited_enough(errand):
-                self.tally.left = True
-                return
-            else:
-                await self._tools.bury()
-                await self._rest(self._pause_s(due, idle))
-                idle += 1
 
     async def _claim(self, errand: Errand) -> int:
         """Take as many leases as there are places for; give how many came."""
@@ -124,25 +131,23 @@ class Worker:
         if places < (settings.concurrency + settings.ahead) // 4 or not self._room():
             return 0
         failpoints.hit("claim.before")
-        try:
-            leases = await self._ledger.claim_soon(
-                self._tools.owner,
-                limit=places,
-                ttl_s=settings.lease.ttl_s,
-                job_types=errand.job_types or self._tools.handlers.types(),
-                scope=errand.scope,
-                job_ids=errand.job_ids,
-                defaults=self._tools.hosts,
-                max_claims=settings.retry.max_claims,
-                ahead=settings.ahead,
-            )
-        except Unavailable as away:
-            log.warning("the ledger does not answer: %s", away)
-            return 0
+        leases = await self._ledger.claim_soon(
+            self._tools.owner,
+            limit=places,
+            ttl_s=settings.lease.ttl_s,
+            job_types=errand.job_types or self._tools.handlers.types(),
+            scope=errand.scope,
+            job_ids=errand.job_ids,
+            defaults=self._tools.hosts,
+            max_claims=settings.retry.max_claims,
+            ahead=settings.ahead,
+        )
         failpoints.hit("claim.after")
-        await self._tools.handlers.prepare(leases)
-        for lease in leases:
-            self._start(lease)
+        try:
+            await self._tools.handlers.prepare(leases)
+        finally:  # they are ours, whatever a look at what is known came to
+            for lease in leases:
+                self._start(lease)
         return len(leases)
 
     async def _due(self, errand: Errand) -> Micros | None:
@@ -217,7 +222,7 @@ class Worker:
             if held.lost:
                 self.tally.lost += 1
             else:
-                settled = await self._settler.settle(lease, outcome)
+                outcome, settled = await self._settled(lease, outcome)
                 self._tools.watch.ended(lease, outcome, settled, self.tally)
         except LeaseLost:
             self.tally.lost += 1
@@ -229,6 +234,17 @@ class Worker:
             if not isinstance(outcome, Deferred | Released):
                 self._progress_at = time.monotonic()
             self._wake.set()
+
+    async def _settled(self, lease: Lease, outcome: Outcome) -> tuple[Outcome, Settled]:
+        """Have an ending written; one that the ledger refuses becomes a fault, or its job would come back for ever."""
+        try:
+            return outcome, await self._settler.settle(lease, outcome)
+        except (LeaseLost, LedgerError):
+            raise
+        except LongshoreError as error:
+            log.error("job %s could not be settled: %s", lease.job_id, error)
+            outcome = self._ending_of(lease, Mishap("internal_error", f"its end could not be written: {error}"))
+            return outcome, await self._settler.settle(lease, outcome)
 
     # ── leases as a whole ──
 
