@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from longshore import failpoints
 from longshore.domain.model import SECOND, Scope
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from longshore.ledger import Ledger
     from longshore.store import Held, Store
 
+UNNAMED: Final = "no row names it"
 failpoints.declare("gc.quarantined", "gc.removed")
 
 
@@ -44,6 +45,8 @@ def collect(ledger: Ledger, store: Store, *, grace_s: float, dry_run: bool = Fal
     """Quarantine what is unreferenced; remove what has been in quarantine for longer than the grace."""
     found = Collection()
     now = ledger.now()
+    if not dry_run:
+        give_back(ledger, store)
     for old in list(store.quarantined()):
         age_s = (now - old.at) / SECOND
         if age_s < grace_s:
@@ -59,8 +62,17 @@ def collect(ledger: Ledger, store: Store, *, grace_s: float, dry_run: bool = Fal
         if not dry_run and not _put_away(ledger, store, held, now):
             continue
         action = "would_quarantine" if dry_run else "quarantined"
-        found.items.append(Collected(held.scope, held.sha256, held.size_bytes, action, "no row names it"))
+        found.items.append(Collected(held.scope, held.sha256, held.size_bytes, action, UNNAMED))
     return found
+
+
+def give_back(ledger: Ledger, store: Store) -> None:
+    """Put back what a row names after all: a crash came between taking it away and reading the ledger again."""
+    for old in list(store.quarantined()):
+        if old.sha256 is None or old.why != UNNAMED or store.stat(old.scope, old.sha256) is not None:
+            continue
+        if ledger.read(referenced, old.scope, [old.sha256]):
+            store.restore(old.scope, old.name)
 
 
 def _unreferenced(ledger: Ledger, store: Store) -> Iterator[Held]:
@@ -85,7 +97,7 @@ def _unknown(ledger: Ledger, page: list[Held]) -> list[Held]:
 
 
 def _put_away(ledger: Ledger, store: Store, held: Held, now: int) -> bool:
-    name = store.quarantine(held.scope, held.pointer, "no row names it", at=now)
+    name = store.quarantine(held.scope, held.pointer, UNNAMED, at=now)
     failpoints.hit("gc.quarantined")
     if name is None:
         return False

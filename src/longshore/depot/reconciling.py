@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from longshore import failpoints
+from longshore.depot.collecting import UNNAMED, give_back
 from longshore.depot.records import Report
 from longshore.depot.verifying import all_artifacts
 from longshore.domain.model import SECOND, Artifact, Job, Scope
@@ -46,6 +47,8 @@ class Reconciler:
         report = Report()
         with self._leader():
             failpoints.hit("reconcile.begin")
+            if not dry_run:
+                give_back(self._ledger, self._store)
             self._files_without_rows(report, dry_run)
             self._rows_without_files(report, dry_run)
             self._parts(report, dry_run)
@@ -98,7 +101,7 @@ class Reconciler:
 
     def _out_of_reach(self, held: Held) -> bool:
         """Move an unreferenced blob away; put it back if the ledger names it by now."""
-        name = self._store.quarantine(held.scope, held.pointer, "no row names it")
+        name = self._store.quarantine(held.scope, held.pointer, UNNAMED, at=self._ledger.now())
         failpoints.hit("reconcile.quarantined")
         if name is None:
             return False

@@ -95,7 +95,8 @@ class Quarantine:
             with contextlib.suppress(KeyError, TypeError, ValueError, FileNotFoundError):
                 size = os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_size
                 sha256 = None if name.startswith(_BODY) else name[:64]
-                yield Quarantined(Scope(*note["scope"]), name, sha256, size, int(note["at"]))
+                why = str(note.get("why", ""))
+                yield Quarantined(Scope(*note["scope"]), name, sha256, size, int(note["at"]), why)
 
     def pointer_of(self, scope: Scope, name: str) -> str | None:
         """Say where something of this scope came from, if it is here."""

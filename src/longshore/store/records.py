@@ -28,6 +28,7 @@ class Quarantined:
     sha256: str | None  # None: a body that failed its verdict
     size_bytes: int
     at: int  # microseconds, when it was taken
+    why: str = ""
 
 
 class Problem(StrEnum):
