@@ -20,6 +20,7 @@ from longshore.engine.known import Known
 from longshore.engine.worker import Worker
 from longshore.errors import Unavailable
 from longshore.ledger.records import Settled
+from longshore.ledger.settling import settle
 from tests.support.origin import Origin, Thing, stamped
 
 
@@ -125,7 +126,7 @@ def test_a_renewed_lease_gives_the_ledger_time_to_come_back(depot: Depot, monkey
     depot.ledger.plan(depot.scope, [download_request("http://127.0.0.1:1/a")])
     lease = depot.ledger.lease_next_job("worker")
     assert lease is not None
-    old, real, tries = replace(lease, until=depot.ledger.now() - 1), settler.settle, []
+    old, real, tries = replace(lease, until=depot.ledger.now() - 1), settle, []
 
     def away(tx: Any, ended: Any) -> Any:
         tries.append(ended)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from longshore.domain.model import Scope
@@ -28,7 +28,7 @@ class Quarantined:
     sha256: str | None  # None: a body that failed its verdict
     size_bytes: int
     at: int  # microseconds, when it was taken
-    why: str = ""
+    why: str = field(default="", compare=False)  # a hint; not every backend keeps it
 
 
 class Problem(StrEnum):
