@@ -17,6 +17,7 @@ from longshore.domain.notes import Note
 from longshore.domain.requests import download_request
 from longshore.domain.states import Status
 from longshore.engine.errands import Tally
+from longshore.errors import OverBudget
 from longshore.ledger.leasing import claim
 from longshore.ledger.sweeping import release_dead
 from longshore.ledger.tx import Tx
@@ -250,3 +251,30 @@ def test_what_nobody_foresaw_ends_one_attempt_only(
     monkeypatch.setattr(verdict, "content_type", mistaken)
     got = depot.get([origin.add("/a", Thing(stamped(1, 900_000 if large else 900)))])[0]
     assert (got.status, got.attempts) == (Status.COMPLETED, 2)
+
+
+def test_a_batch_that_nobody_foresaw_fails_all_of_it(
+    make_depot: MakeDepot, origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for a batch hears of its end, whatever that is: otherwise its leases are renewed for ever."""
+    depot = make_depot(retry={"base_s": 0.01, "cap_s": 0.05, "max_attempts": 2})
+
+    def broken(_items: object) -> None:
+        raise RuntimeError("nobody thought of this")
+
+    monkeypatch.setattr(depot.store, "stage", broken)
+    url = origin.add("/a", Thing(stamped(1, 5_000)))
+    (planned,) = depot.ledger.plan(depot.scope, [download_request(url)])
+    assert depot.run().failed == 1
+    assert depot.ledger.job(depot.scope, planned.job_id).reason == "internal_error"
+
+
+def test_a_tenants_budget_is_kept_by_uploads_too(make_depot: MakeDepot, tmp_path: Path) -> None:
+    depot = make_depot(quota={"tenant_bytes": 10_000})
+    large, small = tmp_path / "large", tmp_path / "small"
+    large.write_bytes(stamped(1, 20_000))
+    small.write_bytes(stamped(1, 5_000))
+    with pytest.raises(OverBudget):
+        depot.put(large)
+    assert list(depot.store.parts()) == []
+    assert depot.put(small).artifact is not None

@@ -53,6 +53,7 @@ class Intake(Base):
             path = Path(source)
             with _open_plain(path) as file:
                 taking.name = name or path.name
+                taking.size_bytes = os.fstat(file.fileno()).st_size
                 return await self._thread(taking.take, file)
         return await self._thread(taking.take, source)
 
@@ -106,6 +107,7 @@ class _Taking:
         self._depot, self._ledger, self._store = depot, depot.ledger, depot.store
         self.scope, self.name = scope, name
         self._content_type, self._artifact_type, self._work_id = content_type, artifact_type, work_id
+        self.size_bytes = 0  # as far as it is known before the bytes come
 
     def take(self, source: BinaryIO) -> Got:
         """Stage, plan, publish, register."""
@@ -128,6 +130,7 @@ class _Taking:
 
     def _receive(self, source: BinaryIO, part: Part) -> None:
         part.begin(url="upload:")
+        part.reservation = self._store.reserve(self.scope, self.size_bytes)  # given back with the part
         while piece := source.read(_CHUNK):
             part.write(piece)
         self._content_type = self._content_type or sniff(part.read_back(0, min(part.size_bytes, 1024))).media_type

@@ -123,7 +123,7 @@ class Publisher:
         try:
             batch = await self._stage(batch)
             await self._link(batch)
-        except (LongshoreError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 -- whatever it is, somebody waits for each of these and must hear of it
             for parcel in batch:
                 _refuse(parcel, error)
 
