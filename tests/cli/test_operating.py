@@ -227,3 +227,16 @@ def test_verify_full_lets_the_witness_look(depot: Path, tmp_path: Path) -> None:
     invoke("verify", "--depot", depot).ok()
     ran = invoke("verify", "--full", "--depot", depot, "--json")
     assert (ran.code, [finding["kind"] for finding in ran.of("finding")]) == (5, ["file_writable"])
+
+
+def test_stats_say_what_downloads_were_like(depot: Path) -> None:
+    with Origin() as origin:
+        bodies = [b"a" * 5000, b"b" * 300_000, b"a" * 5000]
+        urls = [origin.add(f"/{n}", Thing(body)) for n, body in enumerate(bodies)]
+        invoke("get", *urls, "--depot", depot, *NET).ok()
+    (stats,) = invoke("stats", "--depot", depot, "--json").ok().of("stats")
+    assert (stats["downloads"], stats["completed"], stats["corrupted"]) == (3, 3, 0)
+    assert stats["bytes_streamed"] == sum(len(body) for body in bodies)
+    assert stats["fsync_ms_p95"] > 0
+    assert stats["shards"]["used"] == 2
+    assert "fsync_ms_p95" in invoke("stats", "--depot", depot).ok().stdout

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from longshore.errors import BadInput
 from longshore.exports import manifest, packages
+from longshore.exports.figures import figures
 from longshore.exports.names import Namer, safe_name
 from longshore.exports.rows import COLUMNS, ManifestRow, as_dict
 
@@ -178,3 +179,18 @@ def test_a_long_export_needs_no_memory() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 400_000
+
+
+def test_figures_of_many_downloads() -> None:
+    """Shares and percentiles are those of the rows, to within the width of a bucket."""
+    resumed = {"resume_decision": "resume", "resume_reason": "ok", "fsync_ms": 10.0, "stream_bytes": 5}
+    many = [row(n, facts={"resume_decision": "fresh", "resume_reason": "no_part", "fsync_ms": 1.0}) for n in range(90)]
+    many += [row(n, facts=resumed) for n in range(9)]
+    many += [row(1, status="failed", sha256=None, facts=resumed)]
+    gathered = figures(iter(many)).as_dict(damaged=0)
+    assert (gathered["downloads"], gathered["completed"], gathered["resumed"]) == (100, 99, 10)
+    assert gathered["resumed_success"] == 0.9
+    assert gathered["resume_reasons"] == {"no_part": 90, "ok": 10}
+    assert gathered["fsync_ms_p50"] == pytest.approx(1.0, rel=0.06)
+    assert gathered["fsync_ms_p95"] == pytest.approx(10.0, rel=0.06)
+    assert figures(iter([])).as_dict(damaged=0)["fsync_ms_p95"] is None

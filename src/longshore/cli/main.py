@@ -32,6 +32,7 @@ COMMANDS: Final[dict[str, dict[str, Entry]]] = {
         "jobs": Entry("longshore.cli.jobs:command", "list jobs"),
         "show": Entry("longshore.cli.show:command", "one job with its timeline"),
         "failures": Entry("longshore.cli.failures:command", "failures by reason and host"),
+        "stats": Entry("longshore.cli.stats:command", "what all downloads together were like"),
         "export": Entry("longshore.cli.export:command", "manifest as jsonl, csv, parquet …"),
     },
     "Steer": {

@@ -53,3 +53,11 @@ def row_of(entry: Entry) -> ManifestRow:
         completed_at=entry.completed_at,
         facts={key: value for key, value in entry.facts.items() if key not in _HIDDEN},
     )
+
+
+def lost_entries(ledger: Ledger, scope: Scope) -> Iterator[Entry]:
+    """Give the jobs whose result is marked missing."""
+    after = ""
+    while page := ledger.read(entries, scope, after=after, many=_PAGE):
+        after = page[-1].job_id
+        yield from (entry for entry in page if entry.availability == "missing")
