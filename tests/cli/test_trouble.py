@@ -128,3 +128,20 @@ def test_a_ledger_that_cannot_be_used_comes_with_what_to_do(error: apsw.Error, w
 
     assert "/depot/ledger.db" in str(said)
     assert word in (said.hint or "")
+
+
+def test_a_port_in_use_is_named(box: Box, origin: Origin) -> None:
+    ran = box("serve", "--port", origin.port)
+
+    assert ran.code == 1
+    assert f"127.0.0.1:{origin.port}" in ran.stderr
+
+
+def test_damage_is_told_with_the_way_back(filled: Box) -> None:
+    (blob,) = (path for path in (filled.depot / "store" / "default").rglob("*") if path.is_file())
+    blob.unlink()
+
+    ran = filled("verify")
+
+    assert ran.code == 5
+    assert "--refresh" in ran.stderr

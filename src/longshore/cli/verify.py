@@ -73,6 +73,10 @@ def tell_report(call: Call, command_name: str, report: Report, *, dry_run: bool 
     elif call.verbosity >= 0:
         found = f"{len(report.findings)} findings, {healed} healed" if report.findings else "nothing found"
         say(f"{report.checked} checked, {size(report.bytes)}: {found}")
+        if report.damage:
+            say(
+                "  → fetch lost bytes again: `longshore get URL`, or `longshore add --refresh LIST` and `longshore run`"
+            )
 
 
 def _progress(call: Call) -> Callable[[int, int], None]:
