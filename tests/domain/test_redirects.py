@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longshore.domain.limits import Credential, credential_for
-from longshore.domain.redirects import _any_target, _usual_target, next_target, read_target
+from longshore.domain.redirects import _any_target, _usual_target, headers_for, next_target, read_target
 from longshore.errors import Reasoned
 
 
@@ -148,3 +148,13 @@ def test_a_bare_name_serves_encrypted_schemes_only() -> None:
     assert credential_for(table, "http", "b.example:8080", "b.example") is two
     assert credential_for(table, "http", "b.example", "b.example") is None
     assert "one" not in repr(one)
+
+
+def test_a_mirror_elsewhere_sees_only_harmless_headers() -> None:
+    """A token was given for one origin; the same job's mirror on another host must not get it."""
+    given = (("Authorization", "Bearer s3cret"), ("X-Api-Key", "k"), ("Accept", "application/pdf"))
+    asked = "https://a.example/file"
+    assert headers_for(given, asked, asked) == given
+    assert headers_for(given, asked, "https://a.example:443/mirror") == given
+    assert headers_for(given, asked, "https://b.example/file") == (("Accept", "application/pdf"),)
+    assert headers_for(given, asked, "http://a.example/file") == (("Accept", "application/pdf"),)

@@ -158,6 +158,22 @@ def test_offline_serves_what_is_held_and_refuses_the_rest(make_depot: MakeDepot,
     assert origin.count("/a") + origin.count("/b") == 1
 
 
+def test_a_mirror_on_another_origin_gets_no_secrets(depot: Depot, origin: Origin) -> None:
+    """The job's own headers go where they were given for, and nowhere else."""
+    with Origin("127.0.0.2") as other:
+        request = download_request(
+            origin.add("/gone", status(404)),
+            mirrors=[other.add("/there", Thing(b"bytes"))],
+            headers=[("Authorization", "Bearer s3cret")],
+        )
+        (got,) = depot.get([request])
+        assert got.ok
+        (first,) = origin.seen("/gone")
+        (second,) = other.seen("/there")
+    assert first.headers["authorization"] == "Bearer s3cret"
+    assert "authorization" not in second.headers
+
+
 def test_redirects_and_mirrors_lead_to_the_bytes(depot: Depot, origin: Origin) -> None:
     target = origin.add("/target", Thing(stamped(1, SMALL)))
     moved = origin.add("/moved", redirect(target))

@@ -50,6 +50,16 @@ class Target:
         return Credential(username=self.username or "", password=self.password)
 
 
+ANYWHERE: Final = frozenset({"accept", "accept-language"})  # the only headers of a job that follow it to another origin
+
+
+def headers_for(headers: tuple[tuple[str, str], ...], asked: str, url: str) -> tuple[tuple[str, str], ...]:
+    """Give the headers of a job that a candidate may see: all at the origin they were given for, harmless ones elsewhere."""
+    if not headers or url == asked or read_target(url).origin == read_target(asked).origin:
+        return headers
+    return tuple((name, value) for name, value in headers if name.lower() in ANYWHERE)
+
+
 def read_target(raw: str) -> Target:
     """Read a URL that was asked for; raise `bad_url` or `forbidden_scheme`."""
     return _usual_target(raw) or _any_target(raw)

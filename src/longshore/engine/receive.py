@@ -16,6 +16,7 @@ from longshore.domain.keys import host_of
 from longshore.domain.model import Blob, Expect, Lease, NewArtifact
 from longshore.domain.outcomes import Completed
 from longshore.domain.reasons import Kind
+from longshore.domain.redirects import headers_for
 from longshore.engine.digests import digests_of
 from longshore.engine.known import KnownContent
 from longshore.engine.mishaps import mishap_of
@@ -129,7 +130,7 @@ class Receiver:
         validators = known.validators if known else None
         ask = Ask(
             url,
-            headers=lease.job.request.headers,
+            headers=_headers(lease, url),
             if_none_match=validators.etag if validators else None,
             if_modified_since=validators.last_modified if validators and not validators.etag else None,
             on_hop=lambda host: self._hop(lease, host),
@@ -167,7 +168,7 @@ class Receiver:
         sink = self._sink(lease, url, lambda head: resume.decide(facts, asked, head, digest_known=known_digest), part)
         ask = Ask(
             url,
-            headers=lease.job.request.headers,
+            headers=_headers(lease, url),
             start=start,
             if_range=if_range,
             on_hop=lambda host: self._hop(lease, host),
@@ -308,6 +309,12 @@ class HostSlots(Slots):
     def give(self) -> None:
         """Give it back."""
         self._berths.give(self._host)
+
+
+def _headers(lease: Lease, url: str) -> tuple[tuple[str, str], ...]:
+    """Give the job's headers, as far as this candidate may see them: a mirror is not whom they were given for."""
+    request = lease.job.request
+    return headers_for(request.headers, request.url or url, url)
 
 
 class _Kept:

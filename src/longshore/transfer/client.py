@@ -14,7 +14,7 @@ from longshore.domain.addresses import NetworkPolicy
 from longshore.domain.heads import Head, retry_after_s
 from longshore.domain.limits import Credential, TransferSettings, credential_for
 from longshore.domain.reasons import http_reason
-from longshore.domain.redirects import REDIRECTS, Target, next_target, read_target
+from longshore.domain.redirects import ANYWHERE, REDIRECTS, Target, next_target, read_target
 from longshore.domain.verdict import is_challenge
 from longshore.errors import Reasoned
 from longshore.transfer.asks import Answer, Ask, Sink
@@ -28,9 +28,6 @@ from longshore.transfer.watchdog import Watchdog
 _LITERAL: Final = re.compile(r"[\d.]+\Z|.*:", re.ASCII)
 _IDENTITY: Final = "Accept-Encoding: identity"
 _PLAIN: Final = [_IDENTITY]
-_ANYWHERE: Final = frozenset(
-    {"accept", "accept-language"}
-)  # the only headers of a job that follow it to another origin
 
 
 class Transfer:
@@ -162,7 +159,7 @@ class Transfer:
         if not ask.headers and not ask.ranged and not ask.conditional and credential is None and cookies is None:
             return _PLAIN
         lines = [_IDENTITY, *ask.conditions()]
-        lines += [f"{name}: {value}" for name, value in ask.headers if own or name.lower() in _ANYWHERE]
+        lines += [f"{name}: {value}" for name, value in ask.headers if own or name.lower() in ANYWHERE]
         named = {name.lower() for name, _ in ask.headers} if own else ()
         if credential is not None and "authorization" not in named:
             lines += basic(credential)
