@@ -110,6 +110,8 @@ class Histories(RuleBasedStateMachine):
             "canceled": (Canceled(), Status.CANCELED),
         }
         outcome, status = outcomes[what]
+        if status is Status.PENDING and self.ledger.job(lease.scope, job_id).cancel_requested_at is not None:
+            status = Status.CANCELED  # whoever asked for a stop gets it: there is no other try
         answer = self.ledger.settle([(lease, outcome)])[0]
         if lease.until <= self.clock.now:
             assert isinstance(answer, LeaseLost)
