@@ -10,8 +10,11 @@ import pytest
 
 from longshore.config import load_settings
 from longshore.depot import Depot
+from tests.support.ledgers import engine, where
 from tests.support.origin import Origin
+from tests.support.postgres import postgres_cluster
 
+__all__ = ["engine", "postgres_cluster", "where"]  # fixtures
 MakeDepot = Callable[..., Depot]
 
 

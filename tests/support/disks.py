@@ -76,3 +76,20 @@ def power_cut_disk(megabytes: int = 24) -> Iterator[PowerCut]:
             yield PowerCut(base, where)
     finally:
         shutil.rmtree(base, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def filled(where: Path) -> Iterator[None]:
+    """Leave no room on the small disk that a path is on, for as long as the block lasts; elsewhere do nothing."""
+    disk = where.parent
+    if shutil.disk_usage(disk).free > 1 << 30:
+        yield
+        return
+    filler = disk / ".filler"
+    try:
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1 << 16))
+        yield
+    finally:
+        filler.unlink(missing_ok=True)

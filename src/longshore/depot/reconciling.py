@@ -1,8 +1,9 @@
 """Reconcile: rows against files, files against rows, parts and small bodies against jobs, intents against both.
 
-Rules. One leader at a time, by an OS lock. Age is told by the ledger's clock, never by a file's times. Nothing that may be
-on its way is touched: a blob without a row is moved to quarantine first and the ledger is read again after that; whoever
-published onto it in between had committed an intent before, so it is put back.
+Rules. One leader at a time: an OS lock on this machine, a lock of the server's where several share a ledger. Age is told by
+the ledger's clock, never by a file's times. Nothing that may be on its way is touched: a blob without a row is moved to
+quarantine first and the ledger is read again after that; whoever published onto it in between had committed an intent
+before, so it is put back. Beside its work a worker looks at one slice of a large store's hashes at a time.
 """
 
 from __future__ import annotations
@@ -11,29 +12,48 @@ import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from longshore import failpoints
 from longshore.depot.collecting import UNNAMED, give_back
+from longshore.depot.losses import Loss, mark_lost, told_losses
 from longshore.depot.records import Report
-from longshore.depot.verifying import all_artifacts
+from longshore.depot.slices import WHOLE, Slice, next_slice
 from longshore.domain.model import SECOND, Artifact, Job, Scope
 from longshore.domain.states import TERMINAL
-from longshore.engine.questions import referenced, scopes_known
+from longshore.engine.questions import artifacts_between, referenced, scopes_known
 from longshore.errors import Locked, NotFound
+from longshore.ledger.control import Healed, reconcile_jobs
 from longshore.ledger.registry import mark_available
 
 if TYPE_CHECKING:
     from longshore.domain.settings import ReconcileSettings
     from longshore.ledger import Ledger
+    from longshore.ledger.tx import Tx
     from longshore.store import Held, Store
 
 T = TypeVar("T")
 PAGE: Final = 500
-failpoints.declare("reconcile.begin", "reconcile.quarantined", "reconcile.restored", "reconcile.part", "reconcile.end")
+EVERYBODY: Final = Scope("", "")  # what is found is no tenant's
+EMPTY_FROM: Final = 100  # artifacts from which a store without a single blob is taken for one that is not mounted
+_SENTENCES: Final = {
+    "expired_leases": "leases had run out and were not given back",
+    "stale_effects": "intents of jobs that are over stood open",
+    "forgotten_jobs": "jobs waited for nothing",
+    "forgotten_lanes": "lanes did not know of their ready jobs",
+    "wrong_counters": "counters were wrong",
+}
+failpoints.declare(
+    "reconcile.begin",
+    "reconcile.quarantined",
+    "reconcile.restored",
+    "reconcile.marked",
+    "reconcile.part",
+    "reconcile.end",
+)
 
 
 class Reconciler:
@@ -42,46 +62,72 @@ class Reconciler:
     def __init__(self, ledger: Ledger, store: Store, settings: ReconcileSettings, depot: Path) -> None:
         self._ledger, self._store, self._settings, self._depot = ledger, store, settings, depot
 
-    def reconcile(self, dry_run: bool = False) -> Report:
-        """Compare everything with everything; heal what can be healed unless it is a dry run."""
+    def reconcile(self, dry_run: bool = False, part: Slice = WHOLE) -> Report:
+        """Compare everything (or a slice of it) with everything; heal what can be healed unless it is a dry run."""
         report = Report()
-        with self._leader():
+        with self._alone_here():
             failpoints.hit("reconcile.begin")
-            if not dry_run:
-                give_back(self._ledger, self._store)
-            self._files_without_rows(report, dry_run)
-            self._rows_without_files(report, dry_run)
             self._parts(report, dry_run)
-            if not dry_run:
-                self._ledger.cleanup_stale_leases()
-                self._ledger.cleanup_stale_ops()
+            with self._alone_everywhere():
+                self._rows(report, dry_run)
+                if not dry_run:
+                    give_back(self._ledger, self._store)
+                self._files_without_rows(report, dry_run, part)
+                self._rows_without_files(report, dry_run, part)
             failpoints.hit("reconcile.end")
         return report
 
     def keep_house(self, full: bool) -> Report:
-        """Do what a worker does beside its work: everything, or only what costs little however large the store is."""
+        """Do what a worker does beside its work: the next slice of everything, or only what costs little."""
         if full:
-            return self.reconcile()
+            return self.reconcile(part=next_slice(self._ledger, self._depot))
         report = Report()
-        with self._leader():
+        with self._alone_here():
             self._parts(report, dry_run=False)
         return report
 
     @contextmanager
-    def _leader(self) -> Iterator[None]:
+    def _alone_here(self) -> Iterator[None]:
         descriptor = os.open(self._depot / "reconcile.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise _at_it("process") from None
             yield
-        except BlockingIOError:
-            raise Locked("another process reconciles this depot", hint="it will be done soon; nothing to do") from None
         finally:
             os.close(descriptor)
 
+    @contextmanager
+    def _alone_everywhere(self) -> Iterator[None]:
+        """Lead among all machines that share the ledger; a file has only this one."""
+        leading = getattr(self._ledger.backend, "leading", None)
+        with leading() if leading else nullcontext(True) as mine:
+            if not mine:
+                raise _at_it("machine")
+            yield
+
+    # ── the ledger's own rows ──
+
+    def _rows(self, report: Report, dry_run: bool) -> None:
+        """Give back leases that ran out, close intents of jobs that are over, count again."""
+        healed = self._undone() if dry_run else self._ledger.reconcile_jobs()
+        for kind, sentence in _SENTENCES.items():
+            if count := getattr(healed, kind):
+                report.found(kind, EVERYBODY, "ledger", f"{count} {sentence}", healed=not dry_run)
+
+    def _undone(self) -> Healed:
+        """Put everything right in a transaction that is taken back: what it says is what would be done."""
+        try:
+            self._ledger.write(_heal_and_take_back)
+        except _TakenBack as taken:
+            return taken.healed
+        raise AssertionError("a transaction was not taken back")
+
     # ── blobs ──
 
-    def _files_without_rows(self, report: Report, dry_run: bool) -> None:
-        for page in _pages(self._store.walk()):
+    def _files_without_rows(self, report: Report, dry_run: bool, part: Slice) -> None:
+        for page in _pages(held for held in self._store.walk() if held.sha256 in part):
             report.checked += len(page)
             for held in self._unknown(page):
                 if not dry_run and not self._out_of_reach(held):
@@ -111,20 +157,48 @@ class Reconciler:
         failpoints.hit("reconcile.restored")
         return False
 
-    def _rows_without_files(self, report: Report, dry_run: bool) -> None:
+    def _rows_without_files(self, report: Report, dry_run: bool, part: Slice) -> None:
+        """Say of every artifact whose bytes are gone that they are, now and at every later look, and fetch them again."""
         for scope in self._ledger.read(scopes_known):
-            for page in _pages(all_artifacts(self._ledger, scope)):
-                lost = [one for one in page if one.availability == "available" and not self._exists(one)]
-                back = [one for one in page if one.availability == "missing" and self._exists(one)]
-                for one in lost:
-                    report.found("missing_blob", scope, one.artifact_id, "the bytes of this artifact are gone")
-                if not dry_run:
-                    self._ledger.mark_missing(scope, [one.artifact_id for one in lost])
-                    self._ledger.write(mark_available, scope, [one.artifact_id for one in back])
+            for page in self._artifacts(scope, part):
+                gone = self._gone(scope, page)
+                if len(gone) >= EMPTY_FROM and len(gone) == len(page) and not report.checked:
+                    report.found(
+                        "store_empty", scope, "store", "no blob at all is there: is it mounted? Nothing was marked"
+                    )
+                    return
+                self._tell_lost(report, scope, [one for one in page if one.artifact_id in gone], dry_run)
+                back = [one for one in page if one.availability == "missing" and one.artifact_id not in gone]
+                self._tell_back(report, scope, back, dry_run)
 
-    def _exists(self, artifact: Artifact) -> bool:
-        blob = self._store.stat(artifact.scope, artifact.sha256)
-        return blob is not None and blob.size_bytes == artifact.size_bytes
+    def _tell_lost(self, report: Report, scope: Scope, lost: list[Artifact], dry_run: bool) -> None:
+        if not lost:
+            return
+        losses: list[Loss] = (
+            self._ledger.read(told_losses, scope, lost) if dry_run else self._ledger.write(mark_lost, scope, lost)
+        )
+        failpoints.hit("reconcile.marked")
+        for loss in losses:
+            report.found(
+                "missing_blob", scope, loss.artifact_id, f"the bytes of this artifact are gone; {loss.what_now}"
+            )
+
+    def _tell_back(self, report: Report, scope: Scope, back: list[Artifact], dry_run: bool) -> None:
+        right = [one for one in back if self._store.check(scope, one.pointer, one.sha256, one.size_bytes) is None]
+        if not dry_run:
+            self._ledger.write(mark_available, scope, [one.artifact_id for one in right])
+        for one in right:
+            report.found("returned_blob", scope, one.artifact_id, "the bytes are back", healed=not dry_run)
+
+    def _artifacts(self, scope: Scope, part: Slice) -> Iterator[list[Artifact]]:
+        after = ("", "")
+        while page := self._ledger.read(artifacts_between, scope, part, after, PAGE):
+            yield page
+            after = (page[-1].sha256, page[-1].artifact_id)
+
+    def _gone(self, scope: Scope, page: list[Artifact]) -> set[str]:
+        sizes = self._store.sizes(scope, [one.pointer for one in page])
+        return {one.artifact_id for one, size in zip(page, sizes, strict=True) if size != one.size_bytes}
 
     # ── parts ──
 
@@ -179,3 +253,19 @@ def _pages(items: Iterable[T]) -> Iterator[list[T]]:
     iterator = iter(items)
     while page := list(islice(iterator, PAGE)):
         yield page
+
+
+class _TakenBack(Exception):
+    """Carries what a transaction would have done out of it, and undoes it."""
+
+    def __init__(self, healed: Healed) -> None:
+        super().__init__("taken back")
+        self.healed = healed
+
+
+def _heal_and_take_back(tx: Tx) -> None:
+    raise _TakenBack(reconcile_jobs(tx))
+
+
+def _at_it(who: str) -> Locked:
+    return Locked(f"another {who} reconciles this depot", hint="it will be done soon; nothing to do")

@@ -46,6 +46,25 @@ def artifacts_after(tx: Tx, scope: Scope, after: str, many: int) -> list[Artifac
     return [artifact_of(row) for row in tx.all("artifacts_after", after=after, many=many, **scope._asdict())]
 
 
+def artifacts_between(
+    tx: Tx, scope: Scope, hashes: tuple[str, str], after: tuple[str, str], many: int
+) -> list[Artifact]:
+    """Give the next page of the artifacts with hashes from one to below another, after (hash, artifact)."""
+    tx.enter(scope.tenant_id)
+    where = {"low": hashes[0], "high": hashes[1], "after": after[0], "after_id": after[1], "many": many}
+    return [artifact_of(row) for row in tx.all("artifacts_between", **where, **scope._asdict())]
+
+
+def blobs_counted(tx: Tx) -> int:
+    """Tell how many blobs there are, of all tenants, by the counters."""
+    count = 0
+    for scope in scopes_known(tx):
+        tx.enter(scope.tenant_id)
+        row = tx.one("blobs_counted", **scope._asdict())
+        count += int(row[0]) if row else 0
+    return count
+
+
 def jobs_named(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> dict[str, Job]:
     """Give named jobs by their ids, in one statement."""
     tx.enter(scope.tenant_id)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -51,6 +52,7 @@ _PLANS: Final = {
     "enable_mergejoin": "off",
     "plan_cache_mode": "force_generic_plan",
 }
+_LEADER: Final = 0x10AD6
 _CLOCK: Final = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)"
 _WRITE: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; {_CLOCK}, pg_current_xact_id()::text"
 _READ: Final = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_CLOCK}, ''"
@@ -213,6 +215,16 @@ class Postgres:
             if self._listener is None:
                 self._listener = Listener(self._connect)
             return self._listener.add(wake)
+
+    @contextmanager
+    def leading(self) -> Iterator[bool]:
+        """Lead among all programs on this ledger while the block lasts, or learn that another does."""
+        connection = self._connect()
+        try:
+            row = connection.execute("SELECT pg_try_advisory_lock(%s)", (_LEADER,)).fetchone()
+            yield bool(row and row[0])
+        finally:
+            connection.close()  # the server lets go of the lock
 
     def close(self) -> None:
         """Finish what is queued, then close every connection."""

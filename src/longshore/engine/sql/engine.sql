@@ -43,6 +43,17 @@ SELECT {artifact} FROM artifacts AS a
  ORDER BY a.artifact_id
  LIMIT :many
 
+-- artifacts_between --
+-- The same by hash: the reconciler looks at a slice of them at a time.
+SELECT {artifact} FROM artifacts AS a
+ WHERE a.tenant_id = :tenant_id AND a.project_id = :project_id AND a.sha256 >= :low AND a.sha256 < :high
+   AND (a.sha256, a.artifact_id) > (:after, :after_id)
+ ORDER BY a.sha256, a.artifact_id
+ LIMIT :many
+
+-- blobs_counted --
+SELECT COALESCE(SUM(n), 0) FROM counters WHERE tenant_id = :tenant_id AND project_id = :project_id AND status = 'blobs'
+
 -- jobs_named --
 SELECT {job} FROM jobs AS j
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id IN (SELECT value FROM {each job_ids})

@@ -1,0 +1,68 @@
+"""Artifacts whose bytes are gone: each is marked, and fetched again by a linked job where the source is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from longshore.domain.states import DOWNLOAD, Status
+from longshore.engine.questions import jobs_named, results_named
+from longshore.ledger.planning import plan, preview
+from longshore.ledger.registry import mark_missing
+
+if TYPE_CHECKING:
+    from longshore.domain.model import Artifact, Job, Scope
+    from longshore.ledger.tx import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One artifact without its bytes, and what is done about it."""
+
+    artifact_id: str
+    what_now: str  # ends a sentence
+    again: Job | None = None  # the job to be repeated
+
+
+def told_losses(tx: Tx, scope: Scope, lost: Sequence[Artifact]) -> list[Loss]:
+    """Say of each lost artifact what can be done; change nothing."""
+    jobs = jobs_named(tx, scope, sorted({one.created_by_job_id for one in lost if one.created_by_job_id}))
+    return [_judge(tx, scope, one, jobs.get(one.created_by_job_id or "")) for one in lost]
+
+
+def mark_lost(tx: Tx, scope: Scope, lost: Sequence[Artifact]) -> list[Loss]:
+    """Mark artifacts as missing and plan the jobs that fetch them again, in one transaction."""
+    mark_missing(tx, scope, [one.artifact_id for one in lost if one.availability == "available"])
+    losses = []
+    for loss in told_losses(tx, scope, lost):
+        if loss.again is None:
+            losses.append(loss)
+            continue
+        (planned,) = plan(tx, scope, [replace(loss.again.request, retry_of=loss.again.job_id)], again="always")
+        losses.append(replace(loss, what_now=f"job {planned.job_id} fetches them again"))
+    return losses
+
+
+def _judge(tx: Tx, scope: Scope, artifact: Artifact, job: Job | None) -> Loss:
+    """Decide by what the key's current job has come to; one that failed is not repeated for ever."""
+    if job is None or job.job_type != DOWNLOAD or not job.request.url:
+        where = (
+            "no job names a URL to fetch them from"
+            if job is None or job.job_type == DOWNLOAD
+            else f"made by {job.job_type}"
+        )
+        return Loss(artifact.artifact_id, f"{where}: only a backup has them")
+    (now,) = preview(tx, scope, [job.request])
+    if now is None or now.job_id == job.job_id:
+        return Loss(artifact.artifact_id, "they can be fetched again", job)
+    if now.status in {Status.PENDING, Status.PROCESSING}:
+        return Loss(artifact.artifact_id, f"job {now.job_id} fetches them again")
+    if now.status in {Status.FAILED, Status.CANCELED}:
+        return Loss(
+            artifact.artifact_id, f"job {now.job_id} was to fetch them and {now.status.value}: `longshore retry`"
+        )
+    results = results_named(tx, scope, [now.job_id]).get(now.job_id, [])
+    if any(one.availability == "available" for one in results):
+        return Loss(artifact.artifact_id, f"job {now.job_id} holds what the source gives today")
+    return Loss(artifact.artifact_id, "they can be fetched again", job)
