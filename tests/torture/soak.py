@@ -177,7 +177,7 @@ class Soak:
         return {**self._verdict(urls), "weights": weights, "looks": reader.looks}
 
     def _open(self) -> longshore.Depot:
-        settings = {
+        settings: dict[str, Any] = {
             "network": {"allow": ["127.0.0.0/8"]},
             "reconcile": {"stale_part_s": 0},
             "quota": {"free_bytes_min": 0},
