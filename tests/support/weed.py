@@ -61,7 +61,8 @@ class Weed:
         ports = _free_ports(2 * len(_SERVICES))
         self._http = dict(zip(_SERVICES, ports, strict=False))
         self._grpc = dict(zip(_SERVICES, ports[len(_SERVICES) :], strict=True))
-        self.url = f"http://127.0.0.1:{self._http['s3']}"
+        self.port = self._http["s3"]
+        self.url = f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
         """Start the server and wait until it answers; other ports if somebody took one meanwhile."""
