@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 JOBS ?= 3
-.PHONY: help setup components lint types imports check test demo bench mutants torture clean bench-ledger bench-pages screenshots
+.PHONY: help setup components lint types imports check test demo bench mutants torture clean bench-ledger bench-pages bench-scaleout screenshots
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -52,6 +52,9 @@ clean:  ## remove what make made
 
 screenshots: setup components  ## every page of the dashboard in both themes, to docs/images
 	@PYTHONPATH=src:. $(PY) -m scripts.screenshots
+
+bench-scaleout: setup components  ## 1, 2 and 4 workers on PostgreSQL and S3
+	@PYTHONPATH=src:. $(PY) -m bench.scaleout
 
 bench-pages: setup  ## every page with 10,000 and 1,000,000 jobs
 	@PYTHONPATH=src:. $(PY) -m bench.pages

@@ -127,9 +127,10 @@ class DiskFull(StoreError):
 
 
 class OverBudget(StoreError):
-    """The tenant's budget does not allow these bytes."""
+    """The tenant's budget does not allow this."""
 
     reason = "quota_exceeded"
+    exit_code = 3
 
 
 class StoreUnavailable(StoreError):

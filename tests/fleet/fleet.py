@@ -121,9 +121,7 @@ class Host:
 class Fleet:
     """The two shared servers and the hosts."""
 
-    def __init__(
-        self, cluster: Cluster, weed: Weed, folder: Path, *, lan: Lan | None = None, **settings: str
-    ) -> None:
+    def __init__(self, cluster: Cluster, weed: Weed, folder: Path, *, lan: Lan | None = None, **settings: str) -> None:
         self.cluster, self.weed, self.lan, self.settings = cluster, weed, lan, settings
         self.bucket = weed.bucket()
         self.database = cluster.create()
@@ -148,7 +146,9 @@ class Fleet:
         if not self.hosts:
             self.host()
         command = [sys.executable, "-m", "longshore", *words]
-        env = environment(self.hosts[0].env | {"LONGSHORE_DEPOT": str(self._folder / "desk"), "LONGSHORE_LEDGER": self.dsn})
+        env = environment(
+            self.hosts[0].env | {"LONGSHORE_DEPOT": str(self._folder / "desk"), "LONGSHORE_LEDGER": self.dsn}
+        )
         env |= {"LONGSHORE_S3__ENDPOINT": self.weed.url, **extra}
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
 
@@ -213,7 +213,9 @@ class Fleet:
             " FROM jobs j LEFT JOIN job_artifacts l ON l.job_id = j.job_id AND l.role = 'result'"
             " LEFT JOIN artifacts a ON a.artifact_id = l.artifact_id"
         )
-        found = {url: (status, sha, size, events, ended, still) for url, status, _, sha, size, events, ended, still in rows}
+        found = {
+            url: (status, sha, size, events, ended, still) for url, status, _, sha, size, events, ended, still in rows
+        }
         assert len(rows) == len(found) == len(bodies), "a job, or a job's result, is there twice"
         for url, body in bodies.items():
             digest = hashlib.sha256(body).hexdigest()
@@ -226,7 +228,7 @@ class Fleet:
 
 def hashlib_name(key: str) -> str | None:
     """Give the hash that an object's name begins with."""
-    name = key.rsplit("/", 1)[-1].split(".")[0]
+    name = key.rsplit("/", 1)[-1].partition(".")[0]
     return name if len(name) == 64 else None
 
 

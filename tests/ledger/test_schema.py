@@ -23,6 +23,7 @@ from longshore.ledger import Ledger, schema
 from longshore.ledger.sqlite import connect
 from tests.ledger.acts import HOME, downloads, finalize, held, lease, plan, settle
 
+NOW = schema.current_version("sqlite")
 MACHINES = {"download": states.DOWNLOAD_MOVES, "torrent": states.TORRENT_MOVES, "own": states.OWN_MOVES}
 TYPES = {"download": "download", "torrent": "torrent", "own": "task"}
 
@@ -217,9 +218,9 @@ def two_migrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     """A program that knows one migration more."""
     folder = tmp_path / "migrations"
     (folder / "sqlite").mkdir(parents=True)
-    first = schema.FOLDER / "sqlite" / "0001_initial.sql"
-    (folder / "sqlite" / first.name).write_text(first.read_text())
-    second = folder / "sqlite" / "0002_more.sql"
+    for known_step in (schema.FOLDER / "sqlite").glob("*.sql"):
+        (folder / "sqlite" / known_step.name).write_text(known_step.read_text())
+    second = folder / "sqlite" / f"{NOW + 1:04}_more.sql"
     second.write_text("CREATE TABLE more (a INTEGER) STRICT;")
     known = schema.migrations
     monkeypatch.setattr(schema, "migrations", lambda dialect: known(dialect, folder))
@@ -228,9 +229,9 @@ def two_migrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 
 def test_an_older_schema_is_refused_until_it_is_migrated(path: Path, two_migrations: Path) -> None:
-    with pytest.raises(SchemaMismatch, match="schema 1"):
+    with pytest.raises(SchemaMismatch, match=f"schema {NOW}"):
         Ledger.open(path)
-    assert schema.migrate_sqlite(path) == [2]
+    assert schema.migrate_sqlite(path) == [NOW + 1]
     assert schema.migrate_sqlite(path) == []
     Ledger.open(path).close()
 
@@ -240,7 +241,7 @@ def test_a_migration_that_fails_leaves_nothing_behind(path: Path, two_migrations
     with pytest.raises(LongshoreError):
         schema.migrate_sqlite(path)
     with opened(path) as connection:
-        assert schema.version_of(connection) == 1
+        assert schema.version_of(connection) == NOW
         assert connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'more'").get == 0
 
 

@@ -102,5 +102,3 @@ class Cable:
 def _hang_up(end: socket.socket) -> None:
     with contextlib.suppress(OSError):
         end.shutdown(socket.SHUT_RDWR)
-
-

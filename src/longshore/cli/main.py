@@ -38,6 +38,8 @@ COMMANDS: Final[dict[str, dict[str, Entry]]] = {
     "Steer": {
         "retry": Entry("longshore.cli.retry:command", "make new jobs for failed or canceled ones"),
         "cancel": Entry("longshore.cli.cancel:command", "cancel jobs"),
+        "replay": Entry("longshore.cli.replay:command", "do jobs again from their stored inputs"),
+        "budget": Entry("longshore.cli.budget:command", "what a tenant may have and has"),
         "serve": Entry("longshore.cli.serve:command", "API and dashboard"),
     },
     "Care": {

@@ -61,7 +61,9 @@ class Call:
 
         if create:
             os.makedirs(self.settings.depot, mode=0o700, exist_ok=True)
-        return Ledger.open(self.settings.ledger, create=create)
+        ledger = Ledger.open(self.settings.ledger, create=create)
+        ledger.backend.budget = self.settings.quota.budget()
+        return ledger
 
     def depot(self, *, create: bool = False) -> Depot:
         """Open the depot; only what plans work may make one."""

@@ -11,6 +11,8 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NamedTuple, NoReturn
 
+from longshore.domain.budgets import Budget
+
 MIB: Final = 1 << 20
 SHOWN_SECRET: Final = "********"
 
@@ -226,7 +228,13 @@ class QuotaSettings(Section):
 
     free_bytes_min: int = key(8 * MIB, "room on the store's disk that is never used", least=0)
     margin_factor: float = key(1.05, "how much more than the declared size is reserved", least=1)
-    tenant_bytes: int = key(0, "budget of one tenant; 0 = no limit", least=0)
+    tenant_bytes: int = key(0, "budget of one tenant: bytes held; 0 = no limit", least=0)
+    tenant_items: int = key(0, "budget of one tenant: artifacts held and jobs that are not over; 0 = no limit", least=0)
+    tenant_jobs: int = key(0, "budget of one tenant: jobs at the same time, by all workers; 0 = no limit", least=0)
+
+    def budget(self) -> Budget:
+        """Give the budget of tenants of which the ledger says nothing."""
+        return Budget(self.tenant_bytes, self.tenant_items, self.tenant_jobs)
 
 
 class LeaseSettings(Section):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from longshore.depot import wiring
 from longshore.depot.intake import Intake
@@ -24,6 +25,27 @@ from longshore.store import open_store
 
 if TYPE_CHECKING:
     from longshore.config import Settings
+
+
+LIMITS_S: Final = 1.0  # how long the answer "no limit" is believed: it is asked for with every batch of small files
+
+
+class Limits:
+    """How many bytes a tenant may hold, by the ledger. A store refuses early what the ledger would refuse at the end."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._free: dict[str, float] = {}  # tenants without a limit, and until when that is believed
+
+    def __call__(self, tenant_id: str) -> int:
+        """Give the limit; 0 is none."""
+        now = time.monotonic()
+        if self._free.get(tenant_id, 0.0) > now:
+            return 0
+        limit = self._ledger.budget(tenant_id)[0].bytes
+        if not limit:
+            self._free[tenant_id] = now + LIMITS_S
+        return limit
 
 
 class AsyncDepot(Submitting, Looking, Keeping, Intake):
@@ -90,6 +112,8 @@ def open_yard(settings: Settings, *, create: bool) -> Yard:
     except BaseException:
         ledger.close()
         raise
+    ledger.backend.budget = settings.quota.budget()
+    store.count_by(lambda tenant: ledger.budget(tenant)[1].bytes, Limits(ledger))
     liveness = Liveness(directory / "alive", new_owner())
     engine = wiring.engine_settings(settings)
     reconciler = Reconciler(ledger, store, engine.reconcile, directory)

@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from longshore.depot.getting import Getting
-from longshore.domain.keys import content_key
 from longshore.domain.model import Artifact, JobRequest, Planned, Scope
-from longshore.domain.states import TERMINAL
+from longshore.domain.states import TERMINAL, Status
 from longshore.engine.own import known_types
+from longshore.engine.own.types import own_key
 from longshore.errors import BadInput
 from longshore.ledger.planning import plan
+from longshore.ledger.registry import mark_missing
 
 
 class Submitting(Getting):
@@ -24,20 +25,24 @@ class Submitting(Getting):
         *,
         inputs: Sequence[str | Artifact] = (),
         params: dict[str, Any] | None = None,
+        key: str | None = None,
         scope: Scope | None = None,
         priority: int = 0,
         run_id: str | None = None,
     ) -> Planned:
-        """Plan a job of a declared type; the same inputs, parameters and version are the same job."""
+        """Plan a job of a declared type; the same inputs, parameters and version are the same job.
+
+        A `key` of your own names the job instead. If the same work is done already under another name, the job ends as
+        `skipped` with that one's results.
+        """
         where = scope or self.scope
         kind = known_types().get(job_type)
         if kind is None:
             raise BadInput(f"no handler for jobs of type {job_type!r} is declared here")
         artifacts = [await self._artifact(where, one) for one in inputs]
-        identity: dict[str, Any] = {"params": params or {}, "version": kind.version}
         request = JobRequest(
             job_type=job_type,
-            key=content_key(*where, job_type, [one.sha256 for one in artifacts], identity),
+            key=key or own_key(where, job_type, [one.sha256 for one in artifacts], params or {}),
             params=params or {},
             inputs=tuple(one.artifact_id for one in artifacts),
             priority=priority,
@@ -45,8 +50,18 @@ class Submitting(Getting):
             run_id=run_id,
         )
         planned = (await self.ledger.soon(plan, where, [request], again="failed"))[0]
+        if planned.status in {Status.COMPLETED, Status.SKIPPED} and await self._results_lost(where, planned.job_id):
+            planned = (await self.ledger.soon(plan, where, [request], again="always"))[0]
         self.notify()
         return planned
+
+    async def _results_lost(self, scope: Scope, job_id: str) -> bool:
+        """Tell whether a job's answer is not whole any more; what is lost is marked so."""
+        artifacts = await self._thread(self.ledger.results, scope, job_id)
+        gone = await self._thread(self._gone, scope, artifacts)
+        if gone:
+            await self.ledger.soon(mark_missing, scope, sorted(gone))
+        return bool(gone)
 
     async def replay(self, job_id: str, *, scope: Scope | None = None) -> Planned:
         """Do a job again from its stored inputs, as a new job linked to the old one."""

@@ -21,6 +21,7 @@ BATCH: Final = 2_000
 # In the order of their foreign keys, each with its key. failure_counts are kept by triggers.
 TABLES: Final[dict[str, tuple[str, ...]]] = {
     "hosts": ("host",),
+    "budgets": ("tenant_id",),
     "tokens": ("token_id",),
     "lanes": ("tenant_id", "lane_id"),
     "jobs": ("tenant_id", "project_id", "job_id"),
@@ -155,7 +156,7 @@ class PostgresEnd:
 
     def tenants(self) -> list[str]:
         """Name the tenants."""
-        rows = self._connection.execute("SELECT DISTINCT tenant_id FROM dispatch_scopes() ORDER BY 1")
+        rows = self._connection.execute("SELECT tenant_id FROM dispatch_tenants()")
         return [str(row[0]) for row in rows]
 
     def page(self, table: str, columns: Sequence[str], tenant: str | None, after: Row | None) -> list[Row]:

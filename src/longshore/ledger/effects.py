@@ -14,6 +14,7 @@ from longshore.domain.keys import check_text
 from longshore.domain.model import Lease, Scope
 from longshore.errors import BadInput, Conflict, LongshoreError, ResultTooLarge
 from longshore.ledger.advancing import finalize
+from longshore.ledger.budgets import over_budget
 from longshore.ledger.fencing import Held, fence, lost
 from longshore.ledger.records import Begun, Effect, EffectClass, Fenced, Intent
 from longshore.ledger.rows import by_tenant, check_scope, encoded
@@ -50,7 +51,8 @@ def _begin_group(
     write: list[Row] = []
     doubt: list[Row] = []
     final: list[tuple[Fenced, Lease]] = []
-    for index, intent in group:
+    refused = over_budget(tx, group[0][1].lease.scope.tenant_id, [intent for _, intent in group])
+    for place, (index, intent) in enumerate(group):
         row = held.get(intent.lease)
         if row is None:
             answer[index] = lost(intent.lease)
@@ -60,6 +62,8 @@ def _begin_group(
             continue
         if begun.state == "in_doubt":
             doubt.append((tx.now, *intent.lease.scope, intent.key))
+        elif begun.state != "confirmed" and place in refused:
+            answer[index] = refused[place]
         elif begun.state != "confirmed":
             write.append(_row(intent, tx.now))
             if intent.kind == "FINALIZE" and row.job_type == "download" and row.stage != "FINALIZED":

@@ -8,7 +8,7 @@ rest is over, so the cost of a claim depends on what it takes, not on what is th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,6 +17,7 @@ from longshore.domain.model import SECOND, Lease, Micros, Scope, Status
 from longshore.domain.politeness import HostDefaults
 from longshore.domain.states import DOWNLOAD, TORRENT
 from longshore.errors import BadInput
+from longshore.ledger.budgets import claimable
 from longshore.ledger.hosts import Allowances
 from longshore.ledger.planning import add_counts
 from longshore.ledger.records import Renewed
@@ -99,21 +100,47 @@ def check_ttl(ttl_s: float) -> Micros:
 
 def _walk(tx: Tx, work: Claiming, after: str) -> None:
     """Serve tenants in turn until enough is taken or nothing is open."""
-    tenants = [work.scope.tenant_id] if work.scope else _tenants(tx, after)
+    room = _within_budget(tx, [work.scope.tenant_id] if work.scope else _tenants(tx, after))
+    tenants = list(room)
     while work.wanted > 0 and tenants:
         still = []
         for place, tenant in enumerate(tenants):
-            share = -(-work.wanted // (len(tenants) - place))
+            share = min(-(-work.wanted // (len(tenants) - place)), room[tenant])
+            before = work.wanted
             if share > 0 and _serve(tx, work, tenant, share):
                 still.append(tenant)
-        tenants = still
+            room[tenant] -= before - work.wanted
+        tenants = [tenant for tenant in still if room[tenant] > 0]
 
 
-def _tenants(tx: Tx, after: str) -> list[str]:
-    names = [row[0] for row in tx.all("open_tenants", after=after, many=TENANTS)]
-    if after and len(names) < TENANTS:
-        names += [row[0] for row in tx.all("open_tenants", after="", many=TENANTS - len(names)) if row[0] <= after]
-    return names
+def _tenants(tx: Tx, after: str) -> Iterator[str]:
+    """Name the tenants that have something open, in turn, beginning behind the one that was served last."""
+    last = after
+    while names := [row[0] for row in tx.all("open_tenants", after=last, many=TENANTS)]:
+        yield from names
+        if len(names) < TENANTS:
+            break
+        last = names[-1]
+    last = ""
+    while after and (names := [row[0] for row in tx.all("open_tenants", after=last, many=TENANTS)]):
+        for name in names:
+            if name > after:
+                return
+            yield name
+        if len(names) < TENANTS:
+            return
+        last = names[-1]
+
+
+def _within_budget(tx: Tx, tenants: Iterable[str]) -> dict[str, int]:
+    """Take tenants that may have something worked on, with how much; the others wait for the end of what they have."""
+    room: dict[str, int] = {}
+    for tenant in tenants:
+        if (left := claimable(tx, tenant)) > 0:
+            room[tenant] = left
+            if len(room) == TENANTS:
+                break
+    return room
 
 
 def _serve(tx: Tx, work: Claiming, tenant: str, share: int) -> bool:
@@ -152,7 +179,7 @@ def _take_named(tx: Tx, work: Claiming, job_ids: Sequence[str]) -> None:
         raise BadInput("job_ids need a scope")
     if work.wanted <= 0 or not job_ids:
         return
-    tx.enter(work.scope.tenant_id)
+    room = claimable(tx, work.scope.tenant_id)
     rows = tx.all(
         "named_heads",
         tenant_id=work.scope.tenant_id,
@@ -163,8 +190,10 @@ def _take_named(tx: Tx, work: Claiming, job_ids: Sequence[str]) -> None:
     )
     work.allowed.load(row[32] for row in rows)
     for row in rows:
-        if work.wanted > 0 and work.allowed.left(row[32]) > 0:
-            work.allowed.take(row[32], work.keep([row]))
+        if min(work.wanted, room) > 0 and work.allowed.left(row[32]) > 0:
+            kept = work.keep([row])
+            work.allowed.take(row[32], kept)
+            room -= kept
     _grant(tx, work)
 
 

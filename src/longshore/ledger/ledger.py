@@ -14,12 +14,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
+from longshore.domain.budgets import Budget, Usage
 from longshore.domain.model import Artifact, Job, JobRequest, Lease, Micros, Planned, Scope, Status, UrlVersion
 from longshore.domain.outcomes import Outcome, Released
 from longshore.domain.politeness import HostDefaults
 from longshore.errors import EffectInDoubt, LeaseLost, LongshoreError
 from longshore.ledger import (
     advancing,
+    budgets,
     control,
     effects,
     hosts,
@@ -296,6 +298,16 @@ class Ledger(Lists):
     def set_host(self, host: str, **changes: Any) -> None:
         """Change what is configured for a host: concurrency, rate_per_s, paused, cooldown_until."""
         self.write(hosts.set_host, host, changes)
+
+    # Budgets
+
+    def budget(self, tenant_id: str) -> tuple[Budget, Usage]:
+        """Give a tenant's limits and what it has, over all its projects."""
+        return self.read(budgets.budget, tenant_id)
+
+    def set_budget(self, tenant_id: str, **changes: int | None) -> None:
+        """Change limits of one tenant: bytes, items, jobs; None is the setting's, 0 is no limit."""
+        self.write(budgets.set_budget, tenant_id, changes)
 
     # Reading one thing; lists are in listing
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from longshore.domain.keys import check_text
 from longshore.domain.model import Artifact, Job, Scope, Status, UrlVersion, Validators
 from longshore.errors import NotFound
-from longshore.ledger.rows import artifact_of, check_scope, job_of
+from longshore.ledger.rows import artifact_of, check_scope, encoded, job_of
 from longshore.ledger.tx import Tx
 
 
@@ -21,6 +21,14 @@ def job(tx: Tx, scope: Scope, job_id: str) -> Job:
             f"there is no job {job_id[:80]} here", hint="`longshore jobs` lists them, each with its whole id"
         )
     return job_of(row)
+
+
+def current_job(tx: Tx, scope: Scope, job_type: str, key: str) -> Job | None:
+    """Give the job that a key means now."""
+    check_scope(scope)
+    tx.enter(scope.tenant_id)
+    rows = tx.all("plan_find", job_type=job_type, keys=encoded([check_text("key", key)]), **scope._asdict())
+    return job(tx, scope, rows[0][1]) if rows else None
 
 
 def counts(tx: Tx, scope: Scope) -> dict[Status, int]:

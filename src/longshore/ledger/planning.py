@@ -12,6 +12,7 @@ from longshore.domain.model import JobRequest, Planned, Scope, Status
 from longshore.domain.requests import download_request
 from longshore.domain.states import TORRENT, first_stage
 from longshore.errors import BadInput, Conflict, NotFound
+from longshore.ledger.budgets import check_items
 from longshore.ledger.ids import new_ids
 from longshore.ledger.rows import check_scope, encoded, request_text
 from longshore.ledger.tx import Row, Tx
@@ -69,6 +70,7 @@ def plan(tx: Tx, scope: Scope, requests: Sequence[JobRequest], *, again: Again =
         fresh[name] = index
         make.append((index, request, row[1] if row is not None and row[4] is not None else request.retry_of))
     if make:
+        check_items(tx, scope.tenant_id, len(make))
         _supersede(tx, scope, found)
         for (index, request, _), job_id in zip(make, _insert(tx, scope, make), strict=True):
             answer[index] = Planned(job_id, True, Status.PENDING, first_stage(request.job_type))

@@ -23,6 +23,7 @@ from psycopg.adapt import Dumper, Loader
 from psycopg.types.numeric import Int8Dumper
 
 from longshore import failpoints
+from longshore.domain.budgets import NO_BUDGET, Budget
 from longshore.domain.model import Micros
 from longshore.errors import (
     BadInput,
@@ -85,15 +86,21 @@ class PostgresTx:
     """Named statements on one connection inside one transaction."""
 
     dialect: Dialect = "postgres"
-    __slots__ = ("_connection", "_cursor", "_statements", "_tenant", "_touch", "now")
+    __slots__ = ("_connection", "_cursor", "_statements", "_tenant", "_touch", "budget", "now")
 
-    def __init__(self, connection: Connection, now: Micros, touch: Callable[[Connection], None]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        now: Micros,
+        touch: Callable[[Connection], None],
+        budget: Budget = NO_BUDGET,
+    ) -> None:
         self._connection = connection
         self._cursor = connection.cursor()
         self._statements: dict[str, Statement] = statements("postgres")
         self._tenant: str | None = None
         self._touch = touch
-        self.now = now
+        self.now, self.budget = now, budget
 
     def enter(self, tenant_id: str) -> None:
         """Say whose rows the next statements touch; without it they are refused."""
@@ -159,6 +166,7 @@ class Postgres:
         self.url = url
         self._clock = clock
         self._patience_s = patience_s
+        self.budget = NO_BUDGET  # what the settings say; the depot fills it in
         self.commit_seconds: Callable[[float], None] | None = None
         self._waiting = 0
         self._watchdog = Watchdog(silence_s)
@@ -276,7 +284,7 @@ class Postgres:
         cursor = connection.execute(begin, prepare=False)
         cursor.nextset()
         now, xid = cursor.fetchone() or (0, "")
-        tx = PostgresTx(connection, self._clock() if self._clock else now, self._watchdog.touch)
+        tx = PostgresTx(connection, self._clock() if self._clock else now, self._watchdog.touch, self.budget)
         try:
             result = call(tx)
         except BaseException:

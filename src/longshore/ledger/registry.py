@@ -163,7 +163,11 @@ def reuse(tx: Tx, lease: Lease, row: Fenced, outcome: Reused) -> LongshoreError 
     where = {"tenant_id": lease.scope.tenant_id, "project_id": lease.scope.project_id}
     if tx.one("reuse_found", job_id=outcome.of_job_id, artifact_id=outcome.artifact_id, **where) is None:
         return NotFound(f"job {outcome.of_job_id[:80]} has no result {outcome.artifact_id[:80]}")
-    tx.many("job_artifact_insert", [(*lease.scope, lease.job_id, "result", 0, outcome.artifact_id)])
+    # A download has one result; of a job of an own type all are taken over, in their order.
+    results = tx.all("reuse_results", job_id=outcome.of_job_id, **where) if row.job_type != DOWNLOAD else []
+    named = [str(artifact_id) for (artifact_id,) in results] or [outcome.artifact_id]
+    links = [(*lease.scope, lease.job_id, "result", place, artifact_id) for place, artifact_id in enumerate(named)]
+    tx.many("job_artifact_insert", links)
     if row.canonical_url and outcome.revalidated:  # only an answer of the server makes old knowledge young
         revalidated = (tx.now, *lease.scope, row.canonical_url, outcome.artifact_id)
         tx.many("url_version_revalidated", [revalidated])

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 import apsw
 
 from longshore import failpoints
+from longshore.domain.budgets import NO_BUDGET, Budget
 from longshore.domain.model import Micros
 from longshore.errors import Conflict, Damaged, InvalidTransition, LeaseLost, LongshoreError, Unavailable
 from longshore.ledger.statements import Dialect, Statement, statements
@@ -110,12 +111,12 @@ class SqliteTx:
     """Named statements on one connection inside one transaction."""
 
     dialect: Dialect = "sqlite"
-    __slots__ = ("_cursor", "_statements", "now")
+    __slots__ = ("_cursor", "_statements", "budget", "now")
 
-    def __init__(self, connection: apsw.Connection, now: Micros) -> None:
+    def __init__(self, connection: apsw.Connection, now: Micros, budget: Budget = NO_BUDGET) -> None:
         self._cursor = connection.cursor()
         self._statements: dict[str, Statement] = statements("sqlite")
-        self.now = now
+        self.now, self.budget = now, budget
 
     def enter(self, tenant_id: str) -> None:
         """Do nothing: on SQLite a tenant is a namespace that the statements keep."""
@@ -174,6 +175,7 @@ class Sqlite:
     def __init__(self, path: Path, clock: Callable[[], Micros] | None = None) -> None:
         self.path = path
         self._clock = clock or wall_clock
+        self.budget = NO_BUDGET  # what the settings say; the depot fills it in
         self.commit_seconds: Callable[[float], None] | None = None
         self._writer = connect(path)
         self._lock = os.open(lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -211,7 +213,7 @@ class Sqlite:
         try:
             connection.execute("BEGIN")
             try:
-                return call(SqliteTx(connection, self.now()))
+                return call(SqliteTx(connection, self.now(), self.budget))
             finally:
                 connection.execute("COMMIT" if connection.in_transaction else "SELECT 1")
         except apsw.Error as error:
@@ -268,7 +270,7 @@ class Sqlite:
         failpoints.hit("ledger.begin")
         writer.execute("BEGIN IMMEDIATE")
         try:
-            tx = SqliteTx(writer, self.now())
+            tx = SqliteTx(writer, self.now(), self.budget)
             for call in group:
                 self._attempt(call, tx, alone=len(group) == 1)
             started = time.perf_counter()

@@ -77,6 +77,8 @@ def start_torrent(tx: Tx, request: TorrentRequest) -> Started:
                 raise
     if active.scope == scope and (active.source == request.source or active.identity.overlaps(request.identity)):
         return Started(active.job_id, False, active.status, active.stage)
+    if active.scope != scope:  # one place per tenant, but what another project does is not for telling
+        raise Conflict(f"another project already downloads this {request.media_type} of book {request.book_id}")
     raise Conflict(
         f"job {active.job_id} already downloads this {request.media_type} of book {request.book_id} from another source",
         job_id=active.job_id,

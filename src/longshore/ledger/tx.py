@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
+from longshore.domain.budgets import Budget
 from longshore.domain.model import Micros
 from longshore.ledger.statements import Dialect
 
@@ -18,6 +19,7 @@ class Tx(Protocol):
 
     now: Micros
     dialect: Dialect
+    budget: Budget  # of a tenant of which the ledger says nothing
 
     def enter(self, tenant_id: str) -> None:
         """Say whose rows the next statements touch. (SQLite keeps tenants apart by the statements alone.)"""
@@ -39,6 +41,7 @@ class Backend(Protocol):
     """One database: runs verbs in transactions."""
 
     dialect: Dialect
+    budget: Budget
     commit_seconds: Callable[[float], None] | None
 
     def now(self) -> Micros:

@@ -113,5 +113,8 @@ class Store(Protocol):
     def room(self) -> Room:
         """Say how much room there is."""
 
+    def count_by(self, used_bytes: Callable[[str], int], limit_bytes: Callable[[str], int] | None = None) -> None:
+        """Let somebody who knows better say how many bytes a tenant holds, and may hold."""
+
     def close(self) -> None:
         """Let go of descriptors and threads."""

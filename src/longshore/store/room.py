@@ -88,6 +88,7 @@ class Rooms:
         self._directory = directory
         self.settings = settings
         self.used_bytes = used_bytes  # of a tenant: what is held already
+        self.limit_bytes: Callable[[str], int] = lambda _tenant: settings.tenant_bytes
         self._lock = threading.Lock()
         self._in_flight = 0
         self._by_tenant: dict[str, int] = {}
@@ -117,10 +118,11 @@ class Rooms:
 
     def budget_left(self, tenant_id: str) -> int | None:
         """Say how many bytes a tenant may still add; None without a limit."""
-        if not self.settings.tenant_bytes:
+        limit = self.limit_bytes(tenant_id)
+        if not limit:
             return None
         with self._lock:
-            return self.settings.tenant_bytes - self.used_bytes(tenant_id) - self._by_tenant.get(tenant_id, 0)
+            return limit - self.used_bytes(tenant_id) - self._by_tenant.get(tenant_id, 0)
 
     def room(self) -> Room:
         """Say how much there is, over all processes."""
@@ -140,7 +142,7 @@ class Rooms:
                     del self._by_tenant[tenant_id]
 
     def _check_budget(self, tenant_id: str, nbytes: int) -> None:
-        limit = self.settings.tenant_bytes
+        limit = self.limit_bytes(tenant_id)
         if not limit:
             return
         used = self.used_bytes(tenant_id) + self._by_tenant.get(tenant_id, 0)

@@ -70,9 +70,11 @@ class WaitingRoom:
         with disk.told("looking for room"):
             return self.staging.rooms.room()
 
-    def count_by(self, used_bytes: Callable[[str], int]) -> None:
-        """Let somebody who counts better (the ledger) say how many bytes a tenant holds."""
+    def count_by(self, used_bytes: Callable[[str], int], limit_bytes: Callable[[str], int] | None = None) -> None:
+        """Let somebody who knows better (the ledger) say how many bytes a tenant holds, and may hold."""
         self.staging.rooms.used_bytes = used_bytes
+        if limit_bytes is not None:
+            self.staging.rooms.limit_bytes = limit_bytes
 
 
 class Recovering(WaitingRoom):

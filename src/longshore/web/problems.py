@@ -32,6 +32,7 @@ _TABLE: Final[tuple[tuple[type[Exception], int, str], ...]] = (
     (errors.Locked, 503, "locked"),
     (errors.Unavailable, 503, "ledger_unavailable"),
     (errors.StoreUnavailable, 503, "store_unavailable"),
+    (errors.OverBudget, 403, "quota_exceeded"),
 )
 
 _TITLES: Final = {

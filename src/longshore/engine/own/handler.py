@@ -20,13 +20,15 @@ from longshore import failpoints
 from longshore.domain import verdict
 from longshore.domain.keys import op_key
 from longshore.domain.model import Artifact, Lease, NewArtifact
-from longshore.domain.outcomes import Completed, Failed, Outcome
+from longshore.domain.outcomes import Completed, Failed, Outcome, Reused
+from longshore.domain.states import Status
 from longshore.engine.own.hands import HandlerError, Hands, Task
-from longshore.engine.own.types import Input, JobFailed, JobType, Result, as_results, known_types
+from longshore.engine.own.types import Input, JobFailed, JobType, Result, as_results, known_types, own_key
 from longshore.errors import BadInput, EffectInDoubt, LongshoreError, Reasoned
 from longshore.ledger.advancing import report
-from longshore.ledger.lookup import results
+from longshore.ledger.lookup import current_job, results
 from longshore.ledger.records import Intent
+from longshore.ledger.tx import Tx
 from longshore.store import Staged
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ class OwnJobs:
         kind = self.types[lease.job.job_type]
         failpoints.hit("own.begin")
         async with self._places:
+            if (reused := await self._done_before(lease)) is not None:
+                return reused
             with self._scratch_directory(lease) as scratch:
                 inputs = await self._inputs(lease, scratch)
                 try:
@@ -64,6 +68,19 @@ class OwnJobs:
                     return Failed("handler_error", error.message)
                 failpoints.hit("own.ran")
                 return await self._published(lease, made)
+
+    async def _done_before(self, lease: Lease) -> Reused | None:
+        """Find the same work, done under another key, whose results all exist; whoever asked to do it again gets that."""
+        if lease.job.retry_of is not None:
+            return None
+        found = await self._ledger.read_soon(same_work, lease)
+        if found is None:
+            return None
+        of_job_id, artifacts = found
+        sizes = await self._thread(self._store.sizes, lease.scope, [one.pointer for one in artifacts])
+        if sizes != [one.size_bytes for one in artifacts]:
+            return None
+        return Reused(of_job_id, artifacts[0].artifact_id, {"why": "the same work is done already"})
 
     def close(self) -> None:
         """End every process."""
@@ -177,6 +194,21 @@ class OwnJobs:
 
     def _thread(self, call: Callable[..., Any], *arguments: object) -> asyncio.Future[Any]:
         return asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
+
+
+def same_work(tx: Tx, lease: Lease) -> tuple[str, list[Artifact]] | None:
+    """Look for a completed job with the same inputs, parameters and version under its own key; give its results."""
+    request = lease.job.request
+    inputs = results(tx, lease.scope, lease.job_id, role="input")
+    key = own_key(lease.scope, request.job_type, [one.sha256 for one in inputs], dict(request.params))
+    if key == request.key:
+        return None
+    job = current_job(tx, lease.scope, request.job_type, key)
+    if job is None or job.status is not Status.COMPLETED or job.job_id == lease.job_id:
+        return None
+    made = results(tx, lease.scope, job.job_id)
+    whole = bool(made) and all(one.availability == "available" for one in made)
+    return (job.job_id, made) if whole else None
 
 
 def _content_type(result: Result, first: bytes) -> str:

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
-from longshore.domain.keys import check_text
+from longshore.domain.keys import check_text, content_key
+from longshore.domain.model import Scope
 from longshore.domain.states import DOWNLOAD, TORRENT, UPLOAD
 from longshore.errors import BadInput
 
@@ -113,6 +114,16 @@ def job_type(
         return function
 
     return declare
+
+
+def own_key(scope: Scope, job_type: str, input_sha256: list[str], params: dict[str, Any]) -> str:
+    """Key a job by its inputs' bytes, its parameters and its type's version (seed 004).
+
+    Whoever hands a job in need not have its handler: a version that is not known here is no part of the key.
+    """
+    kind = known_types().get(job_type)
+    identity: dict[str, Any] = {"params": params} | ({"version": kind.version} if kind else {})
+    return content_key(*scope, job_type, input_sha256, identity)
 
 
 def known_types() -> dict[str, JobType]:

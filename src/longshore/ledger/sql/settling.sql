@@ -103,6 +103,11 @@ SELECT 1 FROM job_artifacts
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND role = 'result'
    AND artifact_id = :artifact_id
 
+-- reuse_results --
+SELECT artifact_id FROM job_artifacts
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND role = 'result'
+ ORDER BY ordinal
+
 -- host_fault (host, failures, reason, now) --
 -- Faults of a host in a row: the breaker.
 INSERT INTO hosts (host, failures, failed_at, reason, updated_at) VALUES (:host, :failures, :now, :reason, :now)

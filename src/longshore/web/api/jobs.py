@@ -9,10 +9,10 @@ from typing import Annotated, Any
 from fastapi import Query, Request, Response
 
 from longshore import failpoints
-from longshore.domain.keys import content_key
 from longshore.domain.model import DOWNLOAD, JobRequest, Planned, Scope
 from longshore.domain.requests import download_request
 from longshore.domain.states import TORRENT, UPLOAD, Status
+from longshore.engine.own.types import known_types, own_key
 from longshore.errors import BadInput
 from longshore.ledger import listing, lookup, planning, tokens
 from longshore.ledger.tx import Tx
@@ -69,7 +69,9 @@ def keyed(tx: Tx, scope: Scope, request: JobRequest) -> JobRequest:
     if request.key is not None:
         return request
     hashes = [listing.artifact(tx, scope, artifact_id).sha256 for artifact_id in request.inputs]
-    return replace(request, key=content_key(*scope, request.job_type, hashes, request.params))
+    kind = known_types().get(request.job_type)
+    key = own_key(scope, request.job_type, hashes, dict(request.params))
+    return replace(request, key=key, max_attempts=kind.max_attempts if kind else None)
 
 
 def _planned(planned: Planned) -> View:

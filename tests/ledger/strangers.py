@@ -1,0 +1,232 @@
+"""One tenant that has a row in every table, and the arguments with which somebody else would try to reach them.
+
+Arguments are made by the name of the parameter: a verb with a parameter that nobody taught fails its test, and so does
+a table in which the tenant has no row.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import apsw
+import psycopg
+
+import longshore.ledger
+from longshore.domain.model import Blob, JobRequest, Lease, NewArtifact, Scope
+from longshore.domain.outcomes import Completed, Failed
+from longshore.domain.politeness import HostDefaults
+from longshore.domain.requests import download_request
+from longshore.domain.torrent_sync import Watch
+from longshore.domain.torrents import torrent_request
+from longshore.ledger import Intent, Ledger, Move
+from longshore.ledger.listing import ArtifactFilter, JobFilter
+from longshore.ledger.tokens import NewEntry
+from longshore.ledger.torrents import Noted, start_torrent
+from longshore.ledger.tracking import torrent
+
+OWNER = Scope("a", "p")
+FAR = 1 << 60
+# What verbs cannot write without a client, a purge or the service; the same words on both engines.
+BY_HAND = (
+    (
+        "INSERT INTO tombstones (tenant_id, project_id, job_type, idempotency_key, job_id, status, stage, purged_at)"
+        " VALUES ('a', 'p', 'download', 'canary-tomb', 'canary-tomb', 'completed', 'INDEXED', 1)"
+    ),
+    (
+        "INSERT INTO media_assets (tenant_id, project_id, book_id, media_type, status, storage_path, source_url, updated_at)"
+        " VALUES ('a', 'p', 'canary-book', 'audio', 'available', 'canary-path', 'canary-source', 1)"
+    ),
+    "INSERT INTO audit_log (tenant_id, project_id, at, action, target) VALUES ('a', 'p', 1, 'canary', 'canary-target')",
+    (
+        "INSERT INTO request_keys (tenant_id, project_id, request_key, fingerprint, answer, created_at)"
+        " VALUES ('a', 'p', 'request', 'print', '\"canary-answer\"', 1)"
+    ),
+    (
+        "INSERT INTO tokens (token_id, kind, name, token_hash, tenant_id, project_id, scopes, created_at)"
+        " VALUES ('tok', 'api', 'canary-token', 'hash', 'a', 'p', '[]', 1)"
+    ),
+)
+
+
+def verbs() -> dict[str, Callable[..., Any]]:
+    """Find every verb of the ledger: public functions whose first parameter is the transaction."""
+    found: dict[str, Callable[..., Any]] = {}
+    for module in pkgutil.iter_modules(longshore.ledger.__path__, "longshore.ledger."):
+        for name, function in inspect.getmembers(importlib.import_module(module.name), inspect.isfunction):
+            first = next(iter(inspect.signature(function).parameters), "")
+            if function.__module__ == module.name and first == "tx" and not name.startswith("_"):
+                found[f"{module.name.rpartition('.')[2]}.{name}"] = function
+    return found
+
+
+class World:
+    """The owner's things and their names."""
+
+    def __init__(self, ledger: Ledger, where: str) -> None:
+        self._where = where
+        self.url = "https://canary-a.example/secret"
+        self.sha256, self.pointer = "ca" * 32, "a/p/ca/canary-pointer"
+        self.request = download_request(self.url, work_id="canary-work", artifact_id="canary-ref")
+        others = [download_request(f"https://canary-a.example/{n}") for n in range(4)]
+        ledger.plan(OWNER, [self.request, *others])
+        done, failed, self.lease, self.other, _ = ledger.claim("worker", limit=5, ttl_s=600, scope=OWNER)
+        self.key = "canary-effect"
+        ledger.begin([Intent(self.lease, "HEAD", self.key, "keyed", None, {"x": "canary-request"})])
+        ledger.begin([Intent(self.other, "HEAD", "canary-confirmed", "keyed")])
+        ledger.confirm(self.other, "canary-confirmed", {"code": "canary-result"})
+        blob = Blob(self.sha256, 5, self.pointer, "local", "text/plain")
+        (settled,) = ledger.settle([(done, Completed((NewArtifact(blob, name="canary-name"),)))])
+        assert not isinstance(settled, Exception)
+        self.artifact_id = settled.artifact_ids[0]
+        ledger.settle([(failed, Failed("http_404", "canary-message"))])
+        ledger.plan(OWNER, [JobRequest("own", "canary-own", inputs=(self.artifact_id,))])
+        ledger.set_budget("a", bytes=10_000)
+        self.torrent = torrent_request(
+            OWNER, user_id="u", book_id="canary-book", media_type="audio", source=f"magnet:?xt=urn:btih:{'ca' * 20}"
+        )
+        started = ledger.write(start_torrent, self.torrent)
+        with self.connection() as run:
+            for text in BY_HAND:
+                run(text)
+        self.tracked = ledger.read(torrent, OWNER, started.job_id)
+        self.job_id = done.job_id
+        self.job_ids = [job.job_id for job in ledger.jobs(OWNER).items]
+
+    @contextmanager
+    def connection(self) -> Iterator[Callable[[str], list[tuple[Any, ...]]]]:
+        """Give the database itself, past every policy."""
+        if self._where.startswith("postgresql://"):
+            with psycopg.connect(self._where, autocommit=True) as server:
+
+                def ask(text: str) -> list[tuple[Any, ...]]:
+                    cursor = server.execute(text.encode())
+                    return cursor.fetchall() if cursor.description else []
+
+                yield ask
+            return
+        file = apsw.Connection(self._where)
+        file.set_busy_timeout(60_000)
+        try:
+            yield lambda text: file.execute(text).fetchall()
+        finally:
+            file.close()
+
+    def tables(self) -> dict[str, bool]:
+        """Name every table that has a tenant; say whether it has a project."""
+        with self.connection() as run:
+            if self._where.startswith("postgresql://"):
+                rows = run(
+                    "SELECT c.table_name, c.column_name FROM information_schema.columns c JOIN information_schema.tables t"
+                    " USING (table_schema, table_name) WHERE c.table_schema = 'public' AND t.table_type = 'BASE TABLE'"
+                )
+            else:
+                rows = run(
+                    "SELECT m.name, c.name FROM sqlite_schema AS m, pragma_table_info(m.name) AS c WHERE m.type = 'table'"
+                )
+        columns: dict[str, set[str]] = {}
+        for table, column in rows:
+            columns.setdefault(table, set()).add(column)
+        return {table: "project_id" in have for table, have in sorted(columns.items()) if "tenant_id" in have}
+
+    def rows(self, *, of_project: bool = False) -> dict[str, list[tuple[Any, ...]]]:
+        """Read everything the owner has; with `of_project`, without what is the whole tenant's."""
+        with self.connection() as run:
+            return {
+                table: sorted(
+                    run(
+                        f"SELECT * FROM {table} WHERE tenant_id = 'a'{' AND project_id = ' + repr('p') if has else ''}"
+                    ),
+                    key=repr,
+                )
+                for table, has in self.tables().items()
+                if has or not of_project
+            }
+
+    @property
+    def canaries(self) -> list[str]:
+        """Name what must not reach anybody else."""
+        words = ["canary-message", "canary-name", "canary-answer", "canary-result", "canary-request", "canary-target"]
+        words += ["canary-source", "canary-path", "canary-tomb", "canary-work", "canary-token"]
+        return [*words, self.pointer, self.url, self.sha256, self.artifact_id, *self.job_ids]
+
+    def forged(self, stranger: Scope) -> Lease:
+        """A lease as somebody would make it up who knows everything of the owner's but is somebody else."""
+        return replace(self.lease, scope=stranger)
+
+    def argument(self, verb: str, name: str, stranger: Scope) -> Any:
+        """Make the argument of one parameter."""
+        lease = self.forged(stranger)
+        tracked = replace(self.tracked, scope=stranger)
+        special = {
+            ("listing.artifacts", "wanted"): ArtifactFilter(),
+            ("books.mark_assets", "status"): "missing",
+            ("budgets.set_budget", "changes"): {"jobs": 3},
+            ("hosts.set_host", "changes"): {},
+            ("torrents.start_torrent", "request"): replace(self.torrent, scope=stranger),
+            ("planning.plan_job_if_absent", "artifact_id"): "canary-ref",
+            ("torrents.lease_import", "owner"): "worker",
+            ("effects.confirm", "result"): {"x": 1},
+            ("sweeping.give_back", "rows"): [],
+        }
+        if (verb, name) in special:
+            return special[verb, name]
+        by_name: dict[str, Any] = {
+            "scope": stranger,
+            "tenant_id": stranger.tenant_id,
+            "lease": lease,
+            "leases": [lease],
+            "moves": [Move(lease, "HEAD_DONE")],
+            "to_state": "HEAD_DONE",
+            "progress": [(lease, 1, 2)],
+            "intents": [Intent(lease, "HEAD", self.key, "keyed")],
+            "intent": Intent(lease, "HEAD", self.key, "transactional"),
+            "act": lambda _tx: {"done": True},
+            "ended": [(lease, Failed("http_404", "mine now"))],
+            "job_id": self.job_id,
+            "job_ids": self.job_ids,
+            "artifact_id": self.artifact_id,
+            "artifact_ids": [self.artifact_id],
+            "sha256": self.sha256,
+            "canonical_url": self.url,
+            "canonical_urls": [self.url],
+            "work_id": "canary-work",
+            "key": self.key,
+            "job_type": "download",
+            "requests": [self.request],
+            "wanted": JobFilter(),
+            "at_most": 100,
+            "limit": 100,
+            "many": 100,
+            "seq": 0,
+            "before": FAR,
+            "ttl_s": 600,
+            "owner": "stranger",
+            "more": 1,
+            "code": "x",
+            "host": "canary-a.example",
+            "defaults": HostDefaults(),
+            "book_id": "canary-book",
+            "entry": NewEntry("t", "act", "target", "remote"),
+            "since": lambda now: now - FAR,
+            "slot_s": 60,
+            "scopes": ["read"],
+            "parent": None,
+            "expires_s": 60.0,
+            "request_key": "request",
+            "fingerprint": "print",
+            "job": tracked,
+            "notes": [Noted(tracked, Watch(), "downloading")],
+            "artifacts": [NewArtifact(Blob("ab" * 32, 1, "b/p/x", "local", "text/plain"))],
+            "main": 0,
+            "storage_path": "x",
+            "watch": Watch(),
+            "reason": "external_error",
+        }
+        assert name in by_name, f"teach tests/ledger/strangers.py what {verb} means by {name!r}"
+        return by_name[name]
