@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -23,10 +24,11 @@ from longshore.cli.options import Call
 from longshore.cli.program import SOME_FAILED, UNEXPECTED, WORK_LEFT
 from longshore.cli.run import code_of, counted, summarize
 from longshore.cli.telling import teller
-from longshore.cli.watching import watching
+from longshore.cli.watching import COUNTED, every, watching
 from longshore.domain.notes import Note
 
 _PLACES: Final = ("depot", "ledger", "store", "tenant", "project")
+COUNTS_S: Final = 0.2
 _FACTS: Final = frozenset({"type", "schema", "ts", "job_id", "url"})
 
 
@@ -36,7 +38,8 @@ def run_fleet(call: Call, how: dict[str, Any]) -> int:
         counts = counted(ledger, call)
         with watching(call, teller(call, results=False)) as (score, listen):
             score.total = counts["pending"] + counts["processing"] or None
-            stopped, codes = _work(arguments(call, how), how["workers"], _one_at_a_time(listen))
+            words = arguments(call, how) + ([] if call.json or call.verbosity > 0 else ["--counted"])
+            stopped, codes = _work(words, how["workers"], _one_at_a_time(listen))
         summarize(call, counted(ledger, call), score)
     unexpected = [code for code in codes if code not in {0, SOME_FAILED, WORK_LEFT, 130, 143}]
     if unexpected:
@@ -121,6 +124,37 @@ def _one_at_a_time(listen: Callable[[Note], None]) -> Callable[[Note], None]:
             listen(note)
 
     return listen_alone
+
+
+@contextmanager
+def counted_notes(call: Call) -> Iterator[Callable[[Note], None]]:
+    """In a worker of a fleet: tell what is only counted in one line some times a second, the rest as it happens."""
+    counts: Counter[str] = Counter()
+    shown: set[str | None] = set()  # large ones: somebody watches them go on, and must see them end
+    lock, tell = threading.Lock(), teller(call, results=False)
+
+    def flush() -> None:
+        with lock:
+            facts = dict(counts)
+            counts.clear()
+        if facts:
+            call.output.record("counts", facts)
+
+    def listen(note: Note) -> None:
+        if note.kind == "progress":
+            shown.add(note.job_id)
+        if note.kind in COUNTED and note.job_id not in shown:
+            with lock:
+                counts[note.kind] += 1
+                counts["bytes"] += int(note.facts.get("size_bytes") or 0) if note.kind == "completed" else 0
+        elif note.kind != "started":
+            tell(note)
+            if note.kind != "progress":
+                shown.discard(note.job_id)
+
+    with every(COUNTS_S, flush):
+        yield listen
+    flush()
 
 
 def _read(stream: IO[bytes] | None, listen: Callable[[Note], None]) -> None:

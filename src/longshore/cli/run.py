@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +14,7 @@ from longshore.cli.program import OK, SOME_FAILED, WORK_LEFT, code_of_signal
 
 if TYPE_CHECKING:
     from longshore.cli.watching import Score
+    from longshore.domain.notes import Listener
     from longshore.ledger import Ledger
 
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Only jobs of these types.")
 @click.option("--all-tenants", is_flag=True, help="Work for every tenant and project.")
 @click.option("--while-stdin", is_flag=True, hidden=True)  # a worker of a fleet: ends when its parent does
+@click.option("--counted", is_flag=True, hidden=True)  # the same: tells how many and not which
 @waiting
 @common
 def command(call: Call, **how: Any) -> int:
@@ -58,13 +62,10 @@ def nothing_to_do(call: Call) -> bool:
 
 def run_alone(call: Call, how: dict[str, Any]) -> int:
     """Work in this process."""
-    from longshore.cli.telling import teller
-    from longshore.cli.watching import watching
-
     scope = None if how["all_tenants"] else call.scope
     with call.depot() as depot:
         jobs = counted(depot.ledger, call)
-        with watching(call, teller(call, results=False)) as (score, listen):
+        with told(call, counted_only=how["counted"]) as (score, listen):
             score.total = jobs["pending"] + jobs["processing"] or None
             tally = depot.run(
                 scope=scope,
@@ -72,10 +73,27 @@ def run_alone(call: Call, how: dict[str, Any]) -> int:
                 forever=how["forever"],
                 max_wait_s=how["max_wait"],
                 on_note=listen,
+                details=(call.json or call.verbosity > 0) and not how["counted"],
                 handle_signals=True,
             )
         summarize(call, counted(depot.ledger, call), score)
     return code_of(tally.failed, stopped_by=tally.stopped_by, left=tally.left)
+
+
+@contextmanager
+def told(call: Call, *, counted_only: bool) -> Iterator[tuple[Score, Listener]]:
+    """Give the score of a run and the listener that keeps it and tells people, machines or the fleet's first process."""
+    from longshore.cli.telling import teller
+    from longshore.cli.watching import Score, watching
+
+    if counted_only:
+        from longshore.cli.fleet import counted_notes
+
+        with counted_notes(call) as listen:
+            yield Score(), listen
+        return
+    with watching(call, teller(call, results=False)) as watched:
+        yield watched
 
 
 def code_of(failed: int, *, stopped_by: str | None, left: bool) -> int:

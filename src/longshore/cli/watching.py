@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 PLAIN_EVERY_S: Final = 30.0
 SPEED_OVER_S: Final = 10.0
 ENDINGS: Final = frozenset({"completed", "held", "failed", "canceled"})
+COUNTED: Final = frozenset({"completed", "held"})  # endings that need nobody's attention
 
 
 @dataclass(slots=True)
@@ -59,6 +60,13 @@ class Score:
             self.retries += 1
         elif note.kind in ENDINGS:
             self._ended(job_id, note)
+        elif note.kind == "counts":
+            self._add(note)
+
+    def _add(self, note: Note) -> None:
+        """Take the counts of another process."""
+        for name in ("completed", "held", "bytes"):
+            setattr(self, name, getattr(self, name) + int(note.facts.get(name, 0)))
 
     def _progress(self, job_id: str, note: Note) -> None:
         one = self.active.setdefault(job_id, Active(note.url or ""))
@@ -132,7 +140,7 @@ def watching(call: Call, tell: Callable[[Note], None]) -> Iterator[tuple[Score, 
         with Display(score):
             yield score, _both(score, tell)
     else:
-        with _every(PLAIN_EVERY_S, lambda: say(plain_line(score, time.monotonic()))):
+        with every(PLAIN_EVERY_S, lambda: say(plain_line(score, time.monotonic()))):
             yield score, _both(score, tell)
 
 
@@ -145,7 +153,7 @@ def _both(score: Score, tell: Callable[[Note], None]) -> Callable[[Note], None]:
 
 
 @contextmanager
-def _every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
+def every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
     """Act again and again while the block lasts, also when nothing else happens."""
     over = threading.Event()
 

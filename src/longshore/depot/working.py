@@ -57,9 +57,13 @@ class Working(Base):
         forever: bool = False,
         max_wait_s: float | None = None,
         on_note: Listener | None = None,
+        details: bool = True,
         handle_signals: bool = False,
     ) -> Tally:
-        """Work until nothing is left: of everything, of one tenant and project, or of named jobs."""
+        """Work until nothing is left: of everything, of one tenant and project, or of named jobs.
+
+        `details`: notes of results say where they are and which they are, not only how large.
+        """
         from longshore.torrents.opening import syncing  # not everybody has torrents
 
         errand = Errand(
@@ -72,7 +76,7 @@ class Working(Base):
         self.yard.liveness.hold()
         await bury(self.yard)
         # Torrents are kept in step by whoever stays; without torrent jobs that asks nobody for anything.
-        async with crew(self.yard, on_note or self.on_note) as tools, syncing(self, wanted=forever):
+        async with crew(self.yard, on_note or self.on_note, details=details) as tools, syncing(self, wanted=forever):
             worker = Worker(tools)
             self.tally = worker.tally
             self._workers.add(worker)

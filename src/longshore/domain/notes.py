@@ -8,7 +8,9 @@ from typing import Any, Final, Literal
 
 from longshore.domain.model import Micros, Scope
 
-Kind = Literal["planned", "started", "progress", "retry", "completed", "held", "failed", "canceled", "summary"]
+Kind = Literal[
+    "planned", "started", "progress", "retry", "completed", "held", "failed", "canceled", "summary", "counts"
+]
 SCHEMA: Final = 1
 
 

@@ -77,8 +77,11 @@ class Allowance:
     interval: Micros = 0  # time that each start uses up at a host with a rate
 
 
-def allowance(facts: HostFacts, owner: str, defaults: HostDefaults, now: Micros, *, ahead: int = 0) -> Allowance:
-    """Decide how many leases an owner may get at a host."""
+def allowance(
+    facts: HostFacts, owner: str, defaults: HostDefaults, now: Micros, *, ahead: int = 0, at_once: int = NEVER
+) -> Allowance:
+    """Decide how many leases an owner may get at a host. It never keeps more slots than it can run at once: a second
+    worker finds the rest of a large host free."""
     if not facts.host:
         return Allowance(NEVER, NEVER)
     if (rest := _rests_until(facts, defaults, now)) is not None:
@@ -86,7 +89,7 @@ def allowance(facts: HostFacts, owner: str, defaults: HostDefaults, now: Micros,
     limit = _concurrency(facts, defaults)
     mine = next((use for use in facts.uses if use.owner == owner), HostUse(owner, 0, 0, now))
     free = max(0, limit - sum(use.in_flight for use in facts.uses))
-    slots = mine.in_flight + free
+    slots = min(mine.in_flight + free, max(1, at_once))
     rate = _rate(facts, defaults)
     if rate > 0:
         return _rated(facts, min(free, slots), slots, rate, now)

@@ -58,11 +58,11 @@ class Yard:
 
 
 @asynccontextmanager
-async def crew(yard: Yard, listener: Listener | None) -> AsyncIterator[Tools]:
-    """Make the tools of one worker in the running loop."""
+async def crew(yard: Yard, listener: Listener | None, *, details: bool = True) -> AsyncIterator[Tools]:
+    """Make the tools of one worker in the running loop; without `details` its notes say what is counted, no more."""
     threads = ThreadPoolExecutor(STORE_THREADS, "longshore-store")
     settings, ledger, store = yard.engine, yard.ledger, yard.store
-    watch = Watch(ledger.now, store.path, listener)
+    watch = Watch(ledger.now, store.path, listener, details=details)
     async with Transfer(yard.transfer, yard.policy) as transfer:
         berths = Berths(settings.concurrency, breaker_failures=yard.hosts.breaker_failures)
         publisher = Publisher(ledger, store, threads, items=settings.batch_items, size=settings.batch_bytes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from longshore.domain.model import Lease, Scope
 from longshore.domain.notes import Kind, Listener, Note
@@ -16,13 +16,21 @@ if TYPE_CHECKING:
     from longshore.ledger.records import Settled
 
 
+_COUNTED: Final = frozenset({"completed", "held"})
+
+
 class Watch:
     """Makes notes; without a listener it only counts."""
 
     def __init__(
-        self, now: Callable[[], int], path_of: Callable[[Scope, str], Path | None], listener: Listener | None = None
+        self,
+        now: Callable[[], int],
+        path_of: Callable[[Scope, str], Path | None],
+        listener: Listener | None = None,
+        *,
+        details: bool = True,
     ) -> None:
-        self._now, self._path_of, self._listener = now, path_of, listener
+        self._now, self._path_of, self._listener, self._details = now, path_of, listener, details
 
     @property
     def listening(self) -> bool:
@@ -36,8 +44,8 @@ class Watch:
         if lease is None:
             self._listener(Note(kind, self._now(), facts=facts))
         else:
-            url = safe_url(lease.job.request.url) if lease.job.request.url else None
-            self._listener(Note(kind, self._now(), lease.scope, lease.job_id, url, facts))
+            url = lease.job.request.url if self._details or kind not in _COUNTED else None
+            self._listener(Note(kind, self._now(), lease.scope, lease.job_id, safe_url(url) if url else None, facts))
 
     def ended(self, lease: Lease, outcome: Outcome, settled: Settled, tally: Tally) -> None:
         """Count and report how an attempt ended."""
@@ -84,6 +92,8 @@ class Watch:
         if not outcome.artifacts:
             return {}
         blob = outcome.artifacts[0].blob
+        if not self._details:  # thousands a second come by, and their listener only counts
+            return {"size_bytes": blob.size_bytes}
         path = self._path_of(lease.scope, blob.pointer)
         return {
             "artifact_id": settled.artifact_ids[0] if settled.artifact_ids else None,

@@ -141,6 +141,7 @@ class Worker:
             defaults=self._tools.hosts,
             max_claims=settings.retry.max_claims,
             ahead=settings.ahead,
+            at_once=settings.concurrency,
         )
         failpoints.hit("claim.after")
         try:

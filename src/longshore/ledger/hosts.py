@@ -18,11 +18,11 @@ from longshore.ledger.tx import Tx
 class Allowances:
     """What one owner may still take at each host within one transaction."""
 
-    def __init__(self, tx: Tx, owner: str, defaults: HostDefaults, ahead: int = 0) -> None:
+    def __init__(self, tx: Tx, owner: str, defaults: HostDefaults, ahead: int = 0, at_once: int = NEVER) -> None:
         self._tx = tx
         self._owner = owner
         self._defaults = defaults
-        self._ahead = ahead
+        self._ahead, self._at_once = ahead, at_once
         self._facts: dict[str, HostFacts] = {"": HostFacts("")}
         self._left: dict[str, Allowance] = {"": allowance(HostFacts(""), owner, defaults, tx.now)}
         self._taken: dict[str, int] = {}
@@ -32,7 +32,9 @@ class Allowances:
         fresh = {host for host in hosts if host not in self._facts}
         for facts in host_facts(self._tx, fresh).values():
             self._facts[facts.host] = facts
-            self._left[facts.host] = allowance(facts, self._owner, self._defaults, self._tx.now, ahead=self._ahead)
+            self._left[facts.host] = allowance(
+                facts, self._owner, self._defaults, self._tx.now, ahead=self._ahead, at_once=self._at_once
+            )
 
     def left(self, host: str) -> int:
         """Tell how many more leases of a host there are."""

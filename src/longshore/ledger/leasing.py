@@ -14,7 +14,7 @@ from typing import Final
 
 from longshore.domain.keys import check_text
 from longshore.domain.model import SECOND, Lease, Micros, Scope, Status
-from longshore.domain.politeness import HostDefaults
+from longshore.domain.politeness import NEVER, HostDefaults
 from longshore.domain.states import DOWNLOAD, TORRENT
 from longshore.errors import BadInput
 from longshore.ledger.budgets import claimable
@@ -66,6 +66,7 @@ def claim(
     defaults: HostDefaults | None = None,
     max_claims: int = 100,
     ahead: int = 0,
+    at_once: int = NEVER,
     after_tenant: str = "",
 ) -> list[Lease]:
     """Lease up to `limit` jobs, as fairly as politeness allows."""
@@ -81,7 +82,7 @@ def claim(
         max_claims=max_claims,
         scope=check_scope(scope) if scope is not None else None,
         job_types=None if job_types is None else encoded(list(job_types)),
-        allowed=Allowances(tx, owner, defaults or HostDefaults(), ahead),
+        allowed=Allowances(tx, owner, defaults or HostDefaults(), ahead, at_once),
     )
     if job_ids is not None:
         _take_named(tx, work, job_ids)
