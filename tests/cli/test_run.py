@@ -142,6 +142,18 @@ def test_several_workers_share_one_depot(box: Box, origin: Origin) -> None:
     assert all(origin.count(f"/{n}") == 1 for n in range(40))
 
 
+def test_workers_that_only_count_tell_a_person_the_same_sum(box: Box, origin: Origin) -> None:
+    urls = [origin.add(f"/{n}", Thing(b"body %02d" % n)) for n in range(40)] + [origin.add("/gone", status(404))]
+    large = origin.add("/large", Thing(b"x" * 400_000))  # leaves memory: its way is shown, and its end is a note
+    plan(box, *urls, large)
+
+    ran = box.process("run", "--workers", "2")
+
+    assert ran.code == 3, ran.stderr
+    assert "41 completed, 1 failed" in ran.stderr
+    assert "http_404" in ran.stderr
+
+
 def test_a_signal_reaches_every_worker_once(box: Box, origin: Origin, tmp_path: Path) -> None:
     gates = [Gate(Thing(b"x" * 400_000), 100_000) for _ in range(4)]
     plan(box, *(origin.add(f"/slow{n}", gate) for n, gate in enumerate(gates)))

@@ -34,6 +34,14 @@ def filled() -> Score:
     return score
 
 
+def test_counts_of_another_process_add_up() -> None:
+    score = filled()
+    for _ in range(2):
+        score.take(Note("counts", 0, facts={"completed": 3, "held": 1, "bytes": 30}))
+
+    assert (score.completed, score.held, score.bytes) == (7, 3, 2048 + 60)
+
+
 def test_the_score_counts_what_the_notes_tell() -> None:
     score = filled()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final
 
 from longshore.depot.base import Base
@@ -64,8 +65,6 @@ class Working(Base):
 
         `details`: notes of results say where they are and which they are, not only how large.
         """
-        from longshore.torrents.opening import syncing  # not everybody has torrents
-
         errand = Errand(
             scope=scope,
             job_ids=None if job_ids is None else tuple(job_ids),
@@ -76,7 +75,7 @@ class Working(Base):
         self.yard.liveness.hold()
         await bury(self.yard)
         # Torrents are kept in step by whoever stays; without torrent jobs that asks nobody for anything.
-        async with crew(self.yard, on_note or self.on_note, details=details) as tools, syncing(self, wanted=forever):
+        async with crew(self.yard, on_note or self.on_note, details=details) as tools, self._torrents(forever):
             worker = Worker(tools)
             self.tally = worker.tally
             self._workers.add(worker)
@@ -85,6 +84,13 @@ class Working(Base):
                     return await worker.run(errand)
             finally:
                 self._workers.discard(worker)
+
+    def _torrents(self, forever: bool) -> AbstractAsyncContextManager[None]:
+        if not forever:
+            return nullcontext()
+        from longshore.torrents.opening import syncing  # not everybody has torrents
+
+        return syncing(self)
 
     def notify(self) -> None:
         """Wake the workers of this process: there may be something to do."""
