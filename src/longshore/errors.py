@@ -26,6 +26,8 @@ LongshoreError
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class LongshoreError(Exception):
     """Something went wrong, and we can say what."""
@@ -155,3 +157,4 @@ class Reasoned(LongshoreError):
         self.reason = reason
         self.retry_after_s = retry_after_s
         self.host: str | None = None  # where it happened, if that is another host than the job's own
+        self.facts: dict[str, Any] = {}  # telemetry of the attempt that it ended

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from longshore.errors import Reasoned
-from longshore.transfer import Answer, Ask, Discard, Transfer, TransferSettings
-from tests.support.origin import Origin, Thing, cut, drip, raw, silent, stamped
+from longshore.transfer import Answer, Ask, Discard, Memory, Transfer, TransferSettings
+from tests.support.origin import Gate, Origin, Thing, cut, drip, raw, silent, stamped
 from tests.transfer.test_fetch import Slow
 from tests.transfer.wire import reason, within
 
@@ -89,3 +89,22 @@ def test_a_stopped_transfer_does_not_disturb_the_others(origin: Origin) -> None:
         assert all(isinstance(other, Answer) and other.received_bytes == len(THING.body) for other in others)
 
     within(both)
+
+
+def test_an_event_that_nobody_told_of_does_not_end_a_transfer(origin: Origin) -> None:
+    """Whatever epoll or libcurl forgets: a transfer that stands still is looked at again, long before it is too slow."""
+    gate = Gate(THING, 10_000)
+    url, sink = origin.add("/a", gate), Memory()
+
+    async def forgetful(transfer: Transfer) -> bytes:
+        task = asyncio.ensure_future(transfer.fetch(Ask(url), sink))
+        while sum(map(len, sink.pieces)) < 10_000:
+            await asyncio.sleep(0.01)
+        reactor = transfer._reactor
+        for fd in reactor._watched:
+            reactor._epoll.modify(fd, 0)  # the kernel keeps what comes now to itself
+        gate.open()
+        await task
+        return sink.body
+
+    assert within(forgetful, settings=TransferSettings(stall_s=60)) == THING.body

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from longshore.domain.outcomes import Deferred, Failed
 from longshore.domain.reasons import REASONS, Kind, reason_named
@@ -23,6 +23,7 @@ class Mishap:
     retry_after_s: float | None = None
     host: str | None = None  # where it happened, if that is another host than the job's own
     debug_id: str | None = None
+    facts: dict[str, Any] = field(default_factory=dict)  # telemetry: how far it came
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def ending(mishap: Mishap, past: Past, draw: float, settings: RetrySettings) -> 
     kind = kind_of(mishap.reason)
     if kind is Kind.INFRASTRUCTURE:
         delay = max(OUR_SIDE_DELAY_S * (0.5 + draw), mishap.retry_after_s or 0.0)
-        return Deferred(mishap.reason, mishap.message, delay, counts=False, host=mishap.host)
+        return Deferred(mishap.reason, mishap.message, delay, counts=False, host=mishap.host, facts=mishap.facts)
     if kind in {Kind.PERMANENT, Kind.POLICY}:
         return _final(mishap, mishap.message)
     if kind is Kind.FRESH and past.reason is not None and kind_of(past.reason) is Kind.FRESH:
@@ -59,11 +60,11 @@ def ending(mishap: Mishap, past: Past, draw: float, settings: RetrySettings) -> 
         attempt, draw, base_s=settings.base_s, cap_s=settings.cap_s, retry_after_s=mishap.retry_after_s
     )
     rest = mishap.retry_after_s if mishap.reason in RESTING else None
-    return Deferred(mishap.reason, mishap.message, delay, host=mishap.host, host_rest_s=rest)
+    return Deferred(mishap.reason, mishap.message, delay, host=mishap.host, host_rest_s=rest, facts=mishap.facts)
 
 
 def _final(mishap: Mishap, message: str) -> Failed:
-    return Failed(mishap.reason, message, debug_id=mishap.debug_id)
+    return Failed(mishap.reason, message, debug_id=mishap.debug_id, facts=mishap.facts)
 
 
 def worst_of_mirrors(mishaps: list[Mishap]) -> Mishap:

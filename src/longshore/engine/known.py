@@ -19,6 +19,7 @@ from longshore.engine.publisher import FINALIZE
 from longshore.ledger.effects import begin, unfinished
 from longshore.ledger.lookup import held, url_versions
 from longshore.ledger.records import Effect, Intent
+from longshore.store import shard_of
 
 if TYPE_CHECKING:
     from longshore.domain.settings import DedupeSettings
@@ -161,5 +162,14 @@ def completed_from(record: dict[str, Any], blob: Blob, lease: Lease) -> Complete
         artifacts=(NewArtifact(blob, name=record.get("name") or lease.job.request.name),),
         validators=Validators(record.get("etag"), record.get("last_modified")),
         final_url=record.get("final_url"),
-        facts={"adopted": True, "stream_bytes": 0, "sha256": blob.sha256, "size_bytes": blob.size_bytes},
+        facts={
+            "adopted": True,
+            "resume_decision": "adopted",
+            "resume_reason": "published_before",
+            "dedupe_action": "download",
+            "stream_bytes": 0,
+            "shard_prefix": shard_of(blob.pointer),
+            "sha256": blob.sha256,
+            "size_bytes": blob.size_bytes,
+        },
     )

@@ -25,7 +25,9 @@ def mishap_of(error: BaseException) -> Mishap:
     """Say what an attempt's exception means."""
     match error:
         case Reasoned():
-            return Mishap(error.reason, str(error), retry_after_s=error.retry_after_s, host=error.host)
+            return Mishap(
+                error.reason, str(error), retry_after_s=error.retry_after_s, host=error.host, facts=error.facts
+            )
         case HandlerError():
             debug_id = secrets.token_hex(6)
             log.error("handler error %s\n%s", debug_id, error.trace)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from longshore.errors import LongshoreError, Reasoned
 from longshore.ledger.advancing import advance
 from longshore.ledger.hosts import hop
 from longshore.ledger.records import Move
-from longshore.store import Part, PartFacts, Staged
+from longshore.store import Part, PartFacts, Staged, shard_of
 from longshore.transfer import Answer, Ask
 from longshore.transfer.segments import Slots, fetch_in_pieces
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 failpoints.declare("stream.adopted", "stream.received", "stream.judged")
+NO_PART: Final = "no_part"
 _WORTHLESS: Final = frozenset({Kind.FRESH, Kind.PERMANENT, Kind.POLICY})
 
 
@@ -66,7 +68,9 @@ class Received:
         self.facts["dedupe_action"] = "hardlink" if blob.deduplicated else "download"
         body_s = self.staged.body.fsync_s if isinstance(self.staged.body, Part) else 0.0
         self.facts["fsync_ms"] = round((self.staged.fsync_s + body_s) * 1000, 3)
-        self.facts["shard_prefix"] = blob.sha256[:2]
+        self.facts["shard_prefix"] = shard_of(blob.pointer)
+        if self.staged.room is not None:
+            self.facts |= self.staged.room.facts()
         return Completed(
             artifacts=(NewArtifact(blob, name=self.lease.job.request.name),),
             validators=self.head.validators,
@@ -118,14 +122,15 @@ class Receiver:
 
     async def _from(self, lease: Lease, url: str, known: KnownContent | None) -> Received | None:
         """Ask one candidate, with what an earlier epoch left if that helps; at most once more from zero."""
+        why = NO_PART
         if lease.epoch > 1 and (part := await self._earlier_part(lease, url)) is not None:
             try:
                 return await self._go_on(lease, url, part)
-            except AskAgain:
-                pass
-        return await self._fresh(lease, url, known)
+            except AskAgain as useless:
+                why = useless.why
+        return await self._fresh(lease, url, known, why)
 
-    async def _fresh(self, lease: Lease, url: str, known: KnownContent | None) -> Received | None:
+    async def _fresh(self, lease: Lease, url: str, known: KnownContent | None, why: str) -> Received | None:
         sink = self._sink(lease, url, _judge_fresh, None)
         validators = known.validators if known else None
         ask = Ask(
@@ -135,13 +140,13 @@ class Receiver:
             if_modified_since=validators.last_modified if validators and not validators.etag else None,
             on_hop=lambda host: self._hop(lease, host),
         )
-        async with _Kept(sink):
+        async with _Kept(sink, why):
             answer = await self._fetch(lease, ask, sink)
             if answer.head.status == 304:
                 await sink.abandon(keep=False)
                 return None
             body, sha256, size = await sink.finish()
-            return await self._judged(lease, sink, answer.head, answer.elapsed_s, (body, sha256, size), "fresh")
+            return await self._judged(lease, sink, answer.head, answer.elapsed_s, (body, sha256, size), why)
 
     async def _go_on(self, lease: Lease, url: str, part: Part) -> Received:
         """Use the held bytes: without a request if nothing is missing, else by a range whose every claim is checked."""
@@ -157,10 +162,10 @@ class Receiver:
         match plan:
             case resume.FromZero(reason):
                 await self._thread(part.discard)
-                raise AskAgain("bad_range", reason)
+                raise AskAgain(reason, f"the part is of no use: {reason}")
             case resume.Finished():
                 sink = self._sink(lease, url, _judge_fresh, part)
-                async with _Kept(sink):
+                async with _Kept(sink, plan.reason):
                     head = Head(200, facts.final_url or url, {}, facts.validators, facts.total)
                     return await self._judged(lease, sink, head, 0.0, await sink.take_part(), plan.reason)
             case resume.FromOffset(start, if_range):
@@ -173,15 +178,14 @@ class Receiver:
             if_range=if_range,
             on_hop=lambda host: self._hop(lease, host),
         )
-        async with _Kept(sink):
+        async with _Kept(sink, asked.reason):
             answer = await self._fetch_rest(lease, ask, sink)
             if answer.head.status == 416:
-                body = await self._unsatisfied(
-                    sink, resume.decide(facts, asked, answer.head, digest_known=known_digest)
-                )
+                sink.decision = resume.decide(facts, asked, answer.head, digest_known=known_digest)
+                body = await self._unsatisfied(sink, sink.decision)
             else:
                 body = await sink.finish()
-            return await self._judged(lease, sink, answer.head, answer.elapsed_s, body, "ok")
+            return await self._judged(lease, sink, answer.head, answer.elapsed_s, body, asked.reason)
 
     async def _fetch(self, lease: Lease, ask: Ask, sink: BodySink) -> Answer:
         """Fetch over one connection, or over several where that is allowed and helps."""
@@ -195,13 +199,13 @@ class Receiver:
             return await self._fetch(lease, ask, sink)
         except Reasoned as error:
             if error.reason == "content_encoding" or kind_of(error.reason) is Kind.FRESH:
-                raise AskAgain("bad_range", str(error)) from None  # this range is of no use; the whole object may be
+                raise AskAgain(error.reason, str(error)) from None  # this range is of no use; the whole object may be
             raise
 
     async def _unsatisfied(self, sink: BodySink, decision: resume.Decision) -> tuple[bytes | Part, str, int]:
         if isinstance(decision, resume.Finished):
             return await sink.take_part()
-        raise AskAgain("bad_range", f"416: {decision.reason}")
+        raise AskAgain(decision.reason, f"416: {decision.reason}")
 
     async def _judged(
         self, lease: Lease, sink: BodySink, head: Head, elapsed_s: float, got: tuple[bytes | Part, str, int], why: str
@@ -320,13 +324,16 @@ def _headers(lease: Lease, url: str) -> tuple[tuple[str, str], ...]:
 class _Kept:
     """Whatever ends a transfer, its sink is closed; bytes that a later attempt can use stay."""
 
-    def __init__(self, sink: BodySink) -> None:
-        self._sink = sink
+    def __init__(self, sink: BodySink, why: str) -> None:
+        self._sink, self._why = sink, why
+        self._began = time.monotonic()
 
     async def __aenter__(self) -> None:
         return None
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Reasoned) and self._sink.head is not None:
+            error.facts = _facts(self._sink, self._sink.head, time.monotonic() - self._began, self._why)
         if error is not None:
             await self._sink.abandon(keep=_worth_keeping(error))
 
@@ -352,18 +359,19 @@ def _stop_if_refused(advanced: asyncio.Future[list[Any]], sink: BodySink) -> Non
 
 
 def _facts(sink: BodySink, head: Head, elapsed_s: float, why: str) -> dict[str, Any]:
-    """Gather what the third seed wants to know of every artifact."""
+    """Gather what the third seed wants to know of every artifact; `why` unless the answer itself decided."""
+    reason = sink.decision.reason if sink.decision is not None else why
     facts: dict[str, Any] = {
         "status": head.status,
         "stream_bytes": sink.received,
         "elapsed_ms": round(elapsed_s * 1000, 3),
-        "resume_decision": "resume" if sink.resumed_from else "fresh",
-        "resume_reason": why,
+        "resume_decision": "resume" if sink.resumed_from else "fresh" if reason == NO_PART else "discard_part",
+        "resume_reason": reason,
     }
     if sink.resumed_from:
         facts["resumed_from_bytes"] = sink.resumed_from
-    if sink.large and elapsed_s > 0:
-        facts["avg_write_mibps"] = round(sink.received / elapsed_s / (1 << 20), 3)
+    if elapsed_s > 0:
+        facts["avg_write_mibps"] = round(sink.new_bytes / elapsed_s / (1 << 20), 3)
     if not head.delimited:
         facts["unverified_length"] = True
     if head.hops:

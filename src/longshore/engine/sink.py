@@ -27,7 +27,11 @@ Judge = Callable[["Head"], Decision | None]  # None: a fresh object
 
 
 class AskAgain(Reasoned):
-    """Neither the held bytes nor this answer are of use: ask once more, from zero."""
+    """Neither the held bytes nor this answer are of use: ask once more, from zero. `why` is the ladder's word for it."""
+
+    def __init__(self, why: str, message: str) -> None:
+        super().__init__("prefix_mismatch" if why == "prefix_mismatch" else "bad_range", message)
+        self.why = why
 
 
 class BodySink:
@@ -78,7 +82,7 @@ class BodySink:
                 self._overlap, self._overlap_from = upto - offset, offset
                 self._go_on(head)
             case Restart(reason, again) if again:
-                raise AskAgain("bad_range", f"the answer to a range request is of no use: {reason}")
+                raise AskAgain(reason, f"the answer to a range request is of no use: {reason}")
             case _:
                 if head.length is not None and head.length > self._small:
                     self._open(head, start_over=self._part is not None)
@@ -113,7 +117,16 @@ class BodySink:
     @property
     def done_bytes(self) -> int:
         """How much of the object is here."""
-        return self._overlap_from + self.received if self._overlap else self.resumed_from + self._new_bytes()
+        return self._overlap_from + self.received if self._overlap else self.resumed_from + self.new_bytes
+
+    @property
+    def new_bytes(self) -> int:
+        """How many bytes came that were not here before."""
+        match self.decision:
+            case ComparePrefix(offset, upto):
+                return max(0, self.received - (upto - offset))
+            case _:
+                return self.received
 
     async def finish(self) -> tuple[bytes | Part, str, int]:
         """Give the body, its SHA-256 and its size; a large one is written, but not yet durable."""
@@ -159,13 +172,6 @@ class BodySink:
             await self._in_thread(_put_away, part, keep)
 
     # ── inside ──
-
-    def _new_bytes(self) -> int:
-        match self.decision:
-            case ComparePrefix(offset, upto):
-                return max(0, self.received - (upto - offset))
-            case _:
-                return self.received
 
     def _go_on(self, head: Head) -> None:
         assert self._part is not None

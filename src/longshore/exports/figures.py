@@ -66,7 +66,7 @@ class Figures:
         self.bytes_streamed += int(facts.get("stream_bytes") or 0)
         self.bytes_reused += int(row.size_bytes or 0) if row.status == "skipped" else 0
         if row.sha256 is not None:
-            self.shards[row.sha256[:2]] += 1
+            self.shards[str(facts.get("shard_prefix", row.sha256[:2]))] += 1
         for name, spread in (("fsync_ms", self.fsync_ms), ("avg_write_mibps", self.mibps)):
             if isinstance(facts.get(name), (int, float)):
                 spread.add(float(facts[name]))

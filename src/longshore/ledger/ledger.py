@@ -7,10 +7,11 @@ A verb is a function `verb(tx, …)` of a module beside this one; the method of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
@@ -18,7 +19,7 @@ from longshore.domain.budgets import Budget, Usage
 from longshore.domain.model import Artifact, Job, JobRequest, Lease, Micros, Planned, Scope, Status, UrlVersion
 from longshore.domain.outcomes import Outcome, Released
 from longshore.domain.politeness import HostDefaults
-from longshore.errors import EffectInDoubt, LeaseLost, LongshoreError
+from longshore.errors import BadInput, EffectInDoubt, LeaseLost, LongshoreError
 from longshore.ledger import (
     advancing,
     budgets,
@@ -123,6 +124,16 @@ class Ledger(Lists):
     def plan(self, scope: Scope, requests: Sequence[JobRequest], *, again: planning.Again = "never") -> list[Planned]:
         """Give the job of every request, in order; make the ones that do not exist."""
         return self.write(planning.plan, scope, requests, again=again)
+
+    def plan_stream(
+        self, scope: Scope, requests: Iterable[JobRequest], *, again: planning.Again = "never", batch: int = 1_000
+    ) -> Iterator[Planned]:
+        """Plan an endless list in transactions of `batch`: each answer given out is durable, memory stays flat."""
+        if batch < 1:
+            raise BadInput("batch must be a whole number from 1")
+        source = iter(requests)
+        while part := list(islice(source, batch)):
+            yield from self.plan(scope, part, again=again)
 
     def plan_job_if_absent(self, scope: Scope, *, work_id: str, artifact_id: str, canonical_url: str) -> str:
         """Plan one download by the seeds' triple and give its job's id."""

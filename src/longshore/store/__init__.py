@@ -2,6 +2,7 @@
 
 from longshore.store.contract import Staged, Store
 from longshore.store.local import LocalStore
+from longshore.store.names import shard_of
 from longshore.store.opening import open_store
 from longshore.store.parts import Part, PartFacts
 from longshore.store.placing import place
@@ -26,4 +27,5 @@ __all__ = [
     "StoreSettings",
     "open_store",
     "place",
+    "shard_of",
 ]

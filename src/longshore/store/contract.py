@@ -29,6 +29,7 @@ class Staged:
     ext: str | None = None  # None: derived from the bytes, so that one hash has one name
     staged_as: str | None = field(default=None, repr=False, compare=False)
     fsync_s: float = field(default=0.0, compare=False)  # what its barriers took, shared by the whole batch
+    room: Room | None = field(default=None, repr=False, compare=False)  # what there was when it asked for room
 
 
 class Store(Protocol):

@@ -135,6 +135,12 @@ def place(scope: Scope, sha256: str, ext: str, width: int) -> Place:
     return Place(encode(scope.tenant_id), encode(scope.project_id), sha256[:width], sha256 + ext)
 
 
+def shard_of(pointer: str) -> str:
+    """Give the shard that a blob lies in; empty where the store has none."""
+    pieces = pointer.split("/")
+    return pieces[2] if len(pieces) == 4 else ""
+
+
 def parse(scope: Scope, pointer: str) -> Place:
     """Take a pointer apart; one that is malformed or of another scope does not exist."""
     pieces = pointer.split("/")

@@ -37,11 +37,35 @@ class QuotaSettings:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What there is."""
+    """What there is; with `need_bytes`, as it was when room was asked for."""
 
     free_bytes: int
-    reserved_bytes: int
+    reserved_bytes: int  # by everybody, as far as known
     floor_bytes: int
+    need_bytes: int = 0
+    tenant_left_bytes: int | None = None  # of the budget; None without one
+
+    def check(self) -> None:
+        """Raise `DiskFull` if what is needed does not fit."""
+        if self.free_bytes - self.reserved_bytes - self.need_bytes < self.floor_bytes:
+            raise DiskFull(
+                f"{self.free_bytes} bytes are free, {self.reserved_bytes} of them promised, "
+                f"{self.floor_bytes} must stay free: {self.need_bytes} do not fit",
+                hint="make room, or lower quota.free_bytes_min; work goes on by itself",
+            )
+
+    def facts(self) -> dict[str, int | str]:
+        """Give the figures as an artifact's history keeps them (the third seed's names)."""
+        facts: dict[str, int | str] = {
+            "quota_start_free": self.free_bytes,
+            "quota_need": self.need_bytes,
+            "quota_reserved": self.reserved_bytes,
+            "quota_floor": self.floor_bytes,
+            "quota_decision": "ok",
+        }
+        if self.tenant_left_bytes is not None:
+            facts["quota_tenant_left"] = self.tenant_left_bytes
+        return facts
 
     @property
     def available_bytes(self) -> int:
@@ -52,21 +76,30 @@ class Room:
 class Reservation:
     """Room set aside for bytes to come."""
 
-    def __init__(self, owner: Rooms, tenant_id: str, nbytes: int, shared: int) -> None:
+    def __init__(self, owner: Rooms, tenant_id: str, nbytes: int, shared: int, room: Room) -> None:
         self._owner = owner
         self._tenant_id = tenant_id
         self.nbytes = nbytes
+        self.room = room  # what there was at the start
         self._left = shared
-        self._beyond = 0
+        self._written = 0
+        self._look_at = LOOK_AGAIN
 
     def used(self, nbytes: int) -> None:
         """Note that bytes of it are on the disk now; whoever writes more than was reserved is watched."""
         step = min(nbytes, self._left)
         self._left -= step
         self._owner.give_back(step)
-        self._beyond += nbytes - step
-        if self._beyond >= LOOK_AGAIN:
-            self._beyond = 0
+        self._written += nbytes
+        if self._written > self.nbytes:
+            self._grow()
+
+    def _grow(self) -> None:
+        """Reserve what came although nobody announced it: the tenant's budget holds for it, too."""
+        self._owner.grow(self._tenant_id, self._written - self.nbytes)
+        self.nbytes = self._written
+        if self._written >= self._look_at:
+            self._look_at = self._written + LOOK_AGAIN
             self._owner.check_floor()
 
     def release(self) -> None:
@@ -91,6 +124,7 @@ class Rooms:
         self.limit_bytes: Callable[[str], int] = lambda _tenant: settings.tenant_bytes
         self._lock = threading.Lock()
         self._in_flight = 0
+        self._others_seen = 0
         self._by_tenant: dict[str, int] = {}
         self._name = f"{uuid.uuid4().hex}.sum"
         self._fd: int | None = None
@@ -99,18 +133,29 @@ class Rooms:
         """Set room aside or say why not; nothing was written yet in that case."""
         need = int(nbytes * self.settings.margin_factor)
         with self._lock:
-            self._check_budget(scope.tenant_id, nbytes)
+            left = self._check_budget(scope.tenant_id, nbytes)
             if need < SMALL:
-                self._check_free(need, self._in_flight)
+                room = self._check_free(need, self._in_flight, left)
                 shared = 0
             else:
                 with self._alone():
-                    self._check_free(need, self._in_flight + self._others())
+                    self._others_seen = self._others()
+                    room = self._check_free(need, self._in_flight + self._others_seen, left)
                     self._in_flight += need
                     self._write_sum()
                 shared = need
             self._by_tenant[scope.tenant_id] = self._by_tenant.get(scope.tenant_id, 0) + nbytes
-        return Reservation(self, scope.tenant_id, nbytes, shared)
+        return Reservation(self, scope.tenant_id, nbytes, shared, room)
+
+    def grow(self, tenant_id: str, nbytes: int) -> None:
+        """Take bytes that are written already out of a tenant's budget, or raise `OverBudget`."""
+        with self._lock:
+            self._check_budget(tenant_id, nbytes)
+            self._by_tenant[tenant_id] = self._by_tenant.get(tenant_id, 0) + nbytes
+
+    def look(self) -> Room:
+        """Say what there is, as far as it is known without a lock between processes."""
+        return Room(self._free(), self._in_flight + self._others_seen, self.settings.free_bytes_min)
 
     def check_floor(self, need: int = 0) -> None:
         """Raise `DiskFull` if less would be free than must stay free."""
@@ -141,24 +186,23 @@ class Rooms:
                 if left <= 0:
                     del self._by_tenant[tenant_id]
 
-    def _check_budget(self, tenant_id: str, nbytes: int) -> None:
+    def _check_budget(self, tenant_id: str, nbytes: int) -> int | None:
+        """Give what the tenant may still add; None without a limit."""
         limit = self.limit_bytes(tenant_id)
         if not limit:
-            return
+            return None
         used = self.used_bytes(tenant_id) + self._by_tenant.get(tenant_id, 0)
         if used + nbytes > limit:
             raise OverBudget(
                 f"the tenant holds {used} of {limit} bytes; {nbytes} more are too many",
                 hint="raise quota.tenant_bytes or purge",
             )
+        return limit - used
 
-    def _check_free(self, need: int, in_flight: int) -> None:
-        free, floor = self._free(), self.settings.free_bytes_min
-        if free - in_flight - need < floor:
-            raise DiskFull(
-                f"{free} bytes are free, {in_flight} of them promised, {floor} must stay free: {need} do not fit",
-                hint="make room, or lower quota.free_bytes_min; work goes on by itself",
-            )
+    def _check_free(self, need: int, in_flight: int, left: int | None = None) -> Room:
+        room = Room(self._free(), in_flight, self.settings.free_bytes_min, need, left)
+        room.check()
+        return room
 
     def _free(self) -> int:
         stat = os.statvfs(self._directory)

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import BinaryIO
 
 from longshore.domain.model import Blob, Scope
@@ -105,8 +106,10 @@ class Recovering(WaitingRoom):
         results: list[StoreError | None] = [None] * len(items)
         small = [(index, item) for index, item in enumerate(items) if isinstance(item.body, bytes)]
         try:
+            need = sum(item.size_bytes for _, item in small)
+            self._note_room(items)
             if here and small:
-                self.staging.rooms.check_floor(sum(item.size_bytes for _, item in small))
+                self.staging.rooms.check_floor(need)
         except DiskFull as error:
             for index, _ in small:
                 results[index] = error
@@ -116,8 +119,17 @@ class Recovering(WaitingRoom):
             tenant = item.scope.tenant_id
             if tenant not in left:
                 left[tenant] = self.staging.rooms.budget_left(tenant)
+            if item.room is not None and left[tenant] is not None:
+                item.room = replace(item.room, tenant_left_bytes=left[tenant])
             results[index] = self._over_budget(item, left)
         return results
+
+    def _note_room(self, items: Sequence[Staged]) -> None:
+        """Look once at what there is, for all small bodies of a batch; a part noted it when it reserved."""
+        room = self.staging.rooms.look()
+        for item in items:
+            reserved = item.body.reservation if isinstance(item.body, Part) else None
+            item.room = reserved.room if reserved is not None else replace(room, need_bytes=item.size_bytes)
 
     def _over_budget(self, item: Staged, left: dict[str, int | None]) -> OverBudget | None:
         """Take an item out of its tenant's budget, or say that it does not fit; what is held already costs nothing."""

@@ -44,11 +44,9 @@ class Reactor:
         self._epoll = select.epoll()
         self._watched: dict[int, int] = {}
         self._active: dict[Any, Exchange] = {}
-        self._running = 0
         self._timer: asyncio.Handle | None = None
         self._due = 0.0
         self._kicked = False
-        self._left = 0
         self._closed = False
         loop.add_reader(self._epoll.fileno(), self._ready)
 
@@ -61,15 +59,22 @@ class Reactor:
 
     def start(self, exchange: Exchange) -> None:
         """Begin; `exchange.finished` is called when it is over."""
-        self._active[exchange.easy] = exchange
         self._multi.add_handle(exchange.easy)
-        self._running += 1
+        self._active[exchange.easy] = exchange
 
     def drop(self, exchange: Exchange) -> None:
         """End an exchange at once: its connection is closed and `finished` is not called."""
         if self._active.pop(exchange.easy, None) is not None:
-            self._running = max(0, self._running - 1)
             self._multi.remove_handle(exchange.easy)
+
+    def nudge(self) -> None:
+        """Let libcurl look at every socket by itself: whatever event was missed by anybody costs this long, no more."""
+        if self._closed:
+            return
+        for fd in list(self._watched):
+            if fd in self._watched:
+                self._multi.socket_action(fd, 0)
+        self._kicked_now()
 
     def resume(self, exchange: Exchange) -> None:
         """Let a paused exchange go on."""
@@ -144,8 +149,8 @@ class Reactor:
     def _kicked_now(self) -> None:
         self._kicked = False
         if not self._closed:
-            self._due = 0.0
-            self._act(pycurl.SOCKET_TIMEOUT, 0)
+            self._due = 0.0  # libcurl names its next time anew after every call for a timeout
+            self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
             self._reap()
 
     def _timed_out(self) -> None:
@@ -158,7 +163,7 @@ class Reactor:
         self._kicked_now()
 
     def _ready(self) -> None:
-        act = self._act
+        act = self._multi.socket_action
         for fd, events in self._epoll.poll(0):
             flags = 0
             if events & _READ:
@@ -171,24 +176,17 @@ class Reactor:
                 act(fd, flags)
         self._reap()
 
-    def _act(self, fd: int, flags: int) -> None:
-        _, self._left = self._multi.socket_action(fd, flags)
-
     def _reap(self) -> None:
-        if self._left >= self._running:
-            return
-        while True:
+        queued = 1
+        while queued:
             queued, done, broken = self._multi.info_read()
             for easy in done:
                 self._over(easy, 0, "")
             for easy, code, message in broken:
                 self._over(easy, code, message)
-            if not queued:
-                break
 
     def _over(self, easy: Any, code: int, message: str) -> None:
         exchange = self._active.pop(easy, None)
         if exchange is not None:
-            self._running = max(0, self._running - 1)
             self._multi.remove_handle(easy)
             exchange.finished(code, message)

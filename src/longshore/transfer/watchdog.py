@@ -37,9 +37,15 @@ class Watchdog:
         self._timer = None
         now = self._loop.time()
         exchanges = self._reactor.exchanges()
+        still = False
         for exchange in exchanges:
-            if isinstance(exchange, Line) and (error := self._complaint(exchange, now)):
+            if not isinstance(exchange, Line):
+                continue
+            if error := self._complaint(exchange, now):
                 exchange.stop(error)
+            still = still or exchange.moved[0] != now
+        if still:
+            self._reactor.nudge()
         if exchanges:
             self.wake()
 
