@@ -107,6 +107,26 @@ def test_a_reused_result_is_skipped_with_its_source(ledger: Ledger, clock: Clock
     assert version.revalidated_at == clock.now > version.seen_at
 
 
+@pytest.mark.parametrize("now_gives", [1, 2], ids=["still these bytes", "other bytes by now"])
+def test_not_modified_renews_what_the_url_gives_whichever_artifact_was_reused(
+    ledger: Ledger, clock: Clock, now_gives: int
+) -> None:
+    """Two URLs gave the same bytes; a 304 of one may be answered with the artifact of the other."""
+    plan(ledger, 2)
+    one, two = ledger.claim("w", limit=2, ttl_s=60)
+    settle(ledger, one, held(now_gives))
+    (artifact_id,) = settle(ledger, two, held(1)).artifact_ids
+    url = one.job.request.canonical_url
+    assert url is not None
+    ledger.plan(HOME, [JobRequest("download", "k", url=url, canonical_url=url)])
+    clock.sleep(5)
+    settle(ledger, lease(ledger), Reused(two.job_id, artifact_id, revalidated=True))
+    version = ledger.url_version(HOME, url)
+    assert version is not None
+    assert version.artifact_id != artifact_id
+    assert (version.revalidated_at == clock.now) is (now_gives == 1)
+
+
 def test_reuse_without_asking_the_server_makes_nothing_younger(ledger: Ledger, clock: Clock) -> None:
     """Otherwise a freshness policy would extend itself for ever (S36)."""
     plan(ledger)

@@ -189,11 +189,14 @@ def test_quarantined_restored_forgotten(one: Store) -> None:
     name = one.quarantine(SCOPE, blob.pointer, "nobody points to it", at=1_700_000_000_000_000)
     assert name is not None
     assert list(one.walk()) == []
-    assert list(one.quarantined()) == [Quarantined(SCOPE, name, blob.sha256, 7, 1_700_000_000_000_000)]
+    [found] = one.quarantined()
+    assert found == Quarantined(SCOPE, name, blob.sha256, 7, 1_700_000_000_000_000)
+    assert found.why == "nobody points to it"
     assert not one.restore(OTHER, name)
     assert one.restore(SCOPE, name)
     assert read(one, blob) == b"suspect"
-    name = one.quarantine(SCOPE, blob.pointer, "again")
+    name = one.quarantine(SCOPE, blob.pointer, "größer/als . angekündigt-- " * 40)  # kept as far as a name can
+    assert next(one.quarantined()).why.startswith("größer/als . angekündigt--")
     assert name is not None
     [again] = publish(one, staged(b"suspect", "b"))
     assert not again.deduplicated

@@ -9,13 +9,14 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from longshore import failpoints
 from longshore.domain.model import Blob
 from longshore.errors import DiskFull, NotFound, PublishFailed, StoreError
-from longshore.store import LocalStore, barriers, disk
+from longshore.store import LocalStore, barriers, disk, shelf
 from tests.store.publishing import NO_FLOOR, SCOPE, files_below, linked, of_part, publish, staged, wrong_blobs
 from tests.support.disks import small_disk
 
@@ -53,6 +54,45 @@ def test_a_failed_barrier_fails_the_whole_batch_and_is_not_asked_again(
     # A later link of the same items publishes nothing: their bytes must come again.
     assert all(isinstance(outcome, PublishFailed) for outcome in store.link(items))
     assert wrong_blobs(store.root) == []
+
+
+def _note(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, done: list[tuple[str, int]]) -> None:
+    """Let calls pass, and note them with the inode that they are about."""
+    real = getattr(where, name)
+
+    def noted(fd: int) -> None:
+        done.append((name, os.fstat(fd).st_ino))
+        real(fd)
+
+    monkeypatch.setattr(where, name, noted)
+
+
+def test_a_name_whose_barrier_failed_counts_only_after_its_directories_were_written_anew(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel tells of a failed write-back once; the next fsync of an unchanged directory says yes and does nothing."""
+    store._barriers._whole_allowed = False
+    (item,) = items = [staged(b"body", "job1")]
+    assert store.stage(items) == [None]
+    with monkeypatch.context() as broken:
+        fail_at(broken, "link.dirsync", errno.EIO)
+        assert isinstance(store.link(items)[0], PublishFailed)
+    done: list[tuple[str, int]] = []
+    _note(monkeypatch, shelf, "_dirty", done)
+    _note(monkeypatch, os, "fsync", done)
+    again = staged(b"body", "job2")
+    (blob,) = publish(store, again)
+    path = store.path(SCOPE, blob.pointer)
+    assert path is not None
+    assert blob.sha256 == item.sha256
+    for directory in (path.parent, *path.parent.parents[:3]):
+        inode = directory.stat().st_ino
+        assert ("_dirty", inode) in done, directory
+        assert done.index(("_dirty", inode)) < done.index(("fsync", inode))
+    done.clear()
+    publish(store, staged(b"body", "job3"))
+    assert "_dirty" not in [what for what, _ in done]  # trusted again
+    assert not [name for name in files_below(store.root) if ".dirty" in name]
 
 
 def test_syncfs_that_reports_an_error_fails_the_batch(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,26 @@ def test_a_body_of_unknown_length_stops_at_the_floor(tmp_path: Path, free: list[
     store.close()
 
 
+def test_a_body_of_unknown_length_stops_at_the_budget(tmp_path: Path, free: list[int]) -> None:
+    store = opened(tmp_path, tenant_bytes=3 * MIB)
+    one, two = (store.part(SCOPE, name, 1) for name in ("one", "two"))
+    one.reservation, two.reservation = store.reserve(SCOPE, 0), store.reserve(SCOPE, MIB)
+    one.write(bytes(MIB))
+    two.write(bytes(MIB))
+    one.write(bytes(MIB))
+    with pytest.raises(OverBudget):  # a length that lied is no way around it either
+        two.write(b"x")
+    with pytest.raises(OverBudget):
+        one.write(b"x")
+    with pytest.raises(OverBudget):
+        store.reserve(SCOPE, 1)
+    two.discard()
+    store.reserve(SCOPE, MIB).release()
+    one.discard()
+    store.reserve(SCOPE, 3 * MIB).release()
+    store.close()
+
+
 def test_small_bodies_stop_at_the_floor_and_at_the_budget(tmp_path: Path, free: list[int]) -> None:
     store = opened(tmp_path, tenant_bytes=1000)
     held = staged(bytes(600), "a")

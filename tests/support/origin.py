@@ -364,7 +364,7 @@ def versions(*things: Thing) -> list[Behaviour]:
 class Origin:
     """The server; `requests` is everything that was asked, in order of arrival."""
 
-    def __init__(self, host: str = "127.0.0.1", *, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, host: str = "127.0.0.1", *, tls: ssl.SSLContext | None = None, port: int = 0) -> None:
         self.host = host
         self.tls = tls
         self.requests: list[Request] = []
@@ -377,7 +377,7 @@ class Origin:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.socket(family, socket.SOCK_STREAM)
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._listener.bind((host, 0))
+        self._listener.bind((host, port))
         self._listener.listen(512)
         self.port: int = self._listener.getsockname()[1]
         self._acceptor = threading.Thread(target=self._accept, name="origin", daemon=True)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from typing import Any
 
+import pycurl
 import pytest
 
+from longshore.errors import Reasoned
 from longshore.transfer import Ask, Memory, NetworkPolicy, Transfer, TransferSettings
-from tests.support.origin import Origin, Thing
+from longshore.transfer.line import Line
+from tests.support.origin import Behaviour, Origin, Request, Thing, Wire, answer
 from tests.transfer.wire import LOOPBACK, fetch, reason, within
 
 CLOSED = NetworkPolicy()
@@ -143,3 +148,98 @@ def test_a_reused_connection_was_judged_when_it_was_made(origin: Origin) -> None
         return sum([(await transfer.fetch(Ask(url), Memory())).new_connections for _ in range(3)])
 
     assert within(both, policy=LOOPBACK) == 1
+
+
+class Resolver:
+    """What names lead to, as libcurl's own cache has it before every request; the test changes it in between."""
+
+    def __init__(self, port: int, **answers: str) -> None:
+        self.port, self.answers = port, {f"{name}.example": given for name, given in answers.items()}
+        self.asked = 0
+
+    def entries(self) -> list[str]:
+        self.asked += 1
+        return [f"+{name}:{self.port}:{given}" for name, given in self.answers.items()]
+
+
+@pytest.fixture
+def lying(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Resolver]]:
+    made: list[Resolver] = []
+    real = Line.run
+
+    def run(line: Line, *arguments: Any, **options: Any) -> Any:
+        line.easy.setopt(pycurl.RESOLVE, made[-1].entries())
+        return real(line, *arguments, **options)
+
+    monkeypatch.setattr(Line, "run", run)
+
+    def make(port: int, **answers: str) -> Resolver:
+        made.append(Resolver(port, **answers))
+        return made[-1]
+
+    yield make
+    assert all(resolver.asked for resolver in made)
+
+
+OUTSIDE = NetworkPolicy.allowing("127.0.0.2/32")  # stands for the public network: 127.0.0.1 is not in it
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Origin, Origin]]:
+    """A server on the allowed address, and one with the same port on the address that must not be reached."""
+    with ExitStack() as open_ones:
+        outside = inside = None
+        while outside is None or inside is None:  # the other address may have that port in use
+            outside = open_ones.enter_context(Origin("127.0.0.2"))
+            with suppress(OSError):
+                inside = open_ones.enter_context(Origin("127.0.0.1", port=outside.port))
+        yield outside, inside
+
+
+def closing(body: bytes = b"x") -> Behaviour:
+    return answer(200, {"Content-Length": str(len(body)), "Connection": "close"}, body, "hangup")
+
+
+def test_a_name_that_is_bound_anew_after_the_first_request(
+    pair: tuple[Origin, Origin], lying: Callable[..., Resolver]
+) -> None:
+    outside, origin = pair
+    resolver = lying(origin.port, evil="127.0.0.2")
+    outside.add("/a", closing())
+    url = f"http://evil.example:{origin.port}/a"
+
+    async def twice(transfer: Transfer) -> str:
+        await transfer.fetch(Ask(url), Memory())
+        resolver.answers["evil.example"] = "127.0.0.1"
+        with pytest.raises(Reasoned) as caught:
+            await transfer.fetch(Ask(url), Memory())
+        return caught.value.reason
+
+    assert within(twice, policy=OUTSIDE) == "forbidden_address"
+    assert (len(outside.requests), origin.connections) == (1, 0)
+
+
+def test_a_name_that_is_bound_anew_between_two_hops(
+    pair: tuple[Origin, Origin], lying: Callable[..., Resolver]
+) -> None:
+    outside, origin = pair
+    resolver = lying(origin.port, evil="127.0.0.2")
+
+    def lure(request: Request, wire: Wire) -> None:
+        resolver.answers["evil.example"] = "127.0.0.1"
+        wire.answer(302, {"Location": "/inside", "Content-Length": "0", "Connection": "close"}, b"")
+        wire.hangup()
+
+    outside.add("/a", lure)
+    assert reason(f"http://evil.example:{origin.port}/a", policy=OUTSIDE) == "forbidden_address"
+    assert (len(outside.requests), origin.connections) == (1, 0)
+
+
+@pytest.mark.parametrize("answers", ["127.0.0.2,127.0.0.1", "127.0.0.1,127.0.0.2"])
+def test_of_several_addresses_only_the_allowed_are_tried(
+    origin: Origin, lying: Callable[..., Resolver], answers: str
+) -> None:
+    """Nobody listens on the allowed address: the next one of the same answer is no way in."""
+    lying(origin.port, evil=answers)
+    assert reason(f"http://evil.example:{origin.port}/a", policy=OUTSIDE) in {"connect", "forbidden_address"}
+    assert origin.connections == 0

@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,21 @@ def test_names_are_verified(authority: tuple[trustme.CA, TransferSettings]) -> N
         assert fetch(right.add("/a", Thing(b"x")), settings=settings)[1] == b"x"
         assert reason(wrong.add("/a", Thing(b"x")), settings=settings) == "tls"
         assert wrong.requests == []
+
+
+@pytest.mark.parametrize(("begins", "ends"), [(-20, -10), (10, 20)], ids=["expired", "not yet valid"])
+def test_certificates_have_their_time(authority: tuple[trustme.CA, TransferSettings], begins: int, ends: int) -> None:
+    made, settings = authority
+    today = datetime.now(UTC)
+    times = {"not_before": today + timedelta(days=begins), "not_after": today + timedelta(days=ends)}
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.issue_cert("127.0.0.1", **times).configure_cert(context)
+    with Origin(tls=context) as origin:
+        url = origin.add("/a", Thing(b"x"))
+        failed = fails(url, settings=settings)
+        assert failed.reason == "tls"
+        assert ("expired" if ends < 0 else "not yet valid") in str(failed)
+        assert origin.requests == []
 
 
 def test_old_protocols_are_refused(authority: tuple[trustme.CA, TransferSettings]) -> None:

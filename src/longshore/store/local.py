@@ -150,10 +150,11 @@ class LocalStore(Recovering):
             try:
                 barrier.wait()
             except OSError as error:
+                self._shelf.doubt({(item.scope, shard) for item in items for shard in ("", self._shard(item.sha256))})
                 self.clean(items)
                 return [PublishFailed(f"the names could not be made durable: {error.strerror}") for _ in items]
             note_barrier(items, barrier.elapsed_s)
-            self._shelf.settled |= fresh
+            self._shelf.trust(fresh)
         return results
 
     def _link_scope(
@@ -254,12 +255,16 @@ class LocalStore(Recovering):
         with self._barriers.open(1, "link.dirsync") as barrier:
             fresh: set[Shard] = set()
             try:
-                barrier.take(self._open_shard(scope, sha256[: self.settings.shard_width], barrier, fresh))
+                barrier.take(self._open_shard(scope, self._shard(sha256), barrier, fresh))
                 barrier.wait()
             except OSError as error:
+                self._shelf.doubt({(scope, ""), (scope, self._shard(sha256))})
                 raise disk.typed(error, "making a name durable") from error
-            self._shelf.settled |= fresh
+            self._shelf.trust(fresh)
         return Blob(sha256, blob.size_bytes, blob.pointer, self.backend, content_type, deduplicated=True)
+
+    def _shard(self, sha256: str) -> str:
+        return sha256[: self.settings.shard_width]
 
     def _open_shard(self, scope: Scope, shard: str, barrier: Barrier, fresh: set[Shard]) -> int:
         project = self._shelf.open_project(scope, barrier, fresh)

@@ -28,7 +28,7 @@ class Quarantined:
     sha256: str | None  # None: a body that failed its verdict
     size_bytes: int
     at: int  # microseconds, when it was taken
-    why: str = field(default="", compare=False)  # a hint; not every backend keeps it
+    why: str = field(default="", compare=False)  # a hint, for people
 
 
 class Problem(StrEnum):

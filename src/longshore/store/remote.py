@@ -11,6 +11,7 @@ import os
 import re
 import time
 import uuid
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,6 +35,7 @@ THREADS: Final = 16
 READ_AHEAD: Final = 4 << 20
 COUNT_AGAIN_S: Final = 60.0
 QUARANTINE: Final = ".quarantine/"
+WHY_BYTES: Final = 180  # of the reason that a name in quarantine keeps; a key has 1024
 _MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]{1,100}/[\w!#$&^.+-]{1,100}\Z", re.ASCII)
 failpoints.declare("put.object", "put.done", "delete.object")
 
@@ -185,7 +187,8 @@ class RemoteStore(Recovering):
             if size == item.size_bytes:
                 return True
             if size is not None:
-                self.objects.move(key, QUARANTINE + _quarantine_name(key, None))
+                why = f"not {item.size_bytes} bytes long"
+                self.objects.move(key, QUARANTINE + _quarantine_name(key, None, why))
         raise StoreUnavailable(f"blob {item.sha256} could not be put: others write it at the same time")
 
     def clean(self, items: Sequence[Staged]) -> None:
@@ -256,7 +259,7 @@ class RemoteStore(Recovering):
             key = names.parse(scope, pointer).pointer
         except NotFound:
             return None
-        name = _quarantine_name(key, at)
+        name = _quarantine_name(key, at, why)
         return name if self.objects.move(key, QUARANTINE + name) else None
 
     def quarantined(self) -> Iterator[Quarantined]:
@@ -265,8 +268,9 @@ class RemoteStore(Recovering):
         for found in self.objects.list(QUARANTINE):
             name = found.key.removeprefix(QUARANTINE)
             pieces = name.split("/")
-            at = int(name.rpartition(".")[2].partition("-")[0], 16)
-            yield Quarantined(self._notes.read(pieces[0], pieces[1]), name, pieces[-1][:64], found.size_bytes, at)
+            at, why = _quarantine_note(name)
+            scope = self._notes.read(pieces[0], pieces[1])
+            yield Quarantined(scope, name, pieces[-1][:64], found.size_bytes, at, why)
 
     def restore(self, scope: Scope, name: str) -> bool:
         """Put a quarantined blob back under its name; what has the name by now stays."""
@@ -317,6 +321,14 @@ def _plain_type(content_type: str) -> str:
     return content_type if _MEDIA_TYPE.match(content_type) else "application/octet-stream"
 
 
-def _quarantine_name(key: str, at: int | None) -> str:
-    """Name something in quarantine: when it came is part of the name, since an object has no note."""
-    return f"{key}.{at or now_us():x}-{uuid.uuid4().hex[:12]}"
+def _quarantine_name(key: str, at: int | None, why: str) -> str:
+    """Name something in quarantine: when and why it came is part of the name, so that no crash can part them."""
+    told = urlsafe_b64encode(why.encode(errors="replace")[:WHY_BYTES]).decode().rstrip("=")
+    return f"{key}.{at or now_us():x}-{uuid.uuid4().hex[:12]}-{told}"
+
+
+def _quarantine_note(name: str) -> tuple[int, str]:
+    """Read when and why back."""
+    at, _, rest = name.rpartition(".")[2].partition("-")
+    told = rest.partition("-")[2]
+    return int(at, 16), urlsafe_b64decode(told + "=" * (-len(told) % 4)).decode(errors="replace")

@@ -38,6 +38,7 @@ class Shelf:
         self.fd = os.open(root, disk.DIRECTORY)
         self._check_layout()
         self.settled: set[Shard] = set()  # directories whose own names are known to be durable
+        self.doubted: set[Shard] = set()  # directories whose last barrier failed
         self._counted: dict[str, tuple[float, int]] = {}
 
     def _check_layout(self) -> None:
@@ -74,10 +75,13 @@ class Shelf:
             with contextlib.suppress(FileNotFoundError):
                 return disk.open_path(path, self.fd)
         failpoints.hit("link.mkdir")
+        doubted = (scope, "") in self.doubted
         fd = os.dup(self.fd)
         for name in path:
             try:
                 below = disk.open_directory(name, fd, create=True)
+                if doubted:
+                    _dirty(fd)
             except OSError:
                 os.close(fd)
                 raise
@@ -102,12 +106,28 @@ class Shelf:
         parent = os.dup(project)
         try:
             directory = disk.open_directory(shard, project, create=True)
+            if (scope, shard) in self.doubted:
+                _dirty(parent)
+                _dirty(directory)
         except OSError:
             os.close(parent)
             raise
         barrier.take(parent)  # after the name is made: a barrier may begin at once
         fresh.add((scope, shard))
         return directory
+
+    def trust(self, fresh: set[Shard]) -> None:
+        """Remember directories whose barrier has succeeded."""
+        self.settled |= fresh
+        self.doubted -= fresh
+
+    def doubt(self, shards: set[Shard]) -> None:
+        """Remember directories whose barrier failed. The kernel tells an error once and then calls the directory clean:
+
+        a name in it counts again only after the directory was changed and synced anew, together with its parents.
+        """
+        self.settled -= shards
+        self.doubted |= shards
 
     @contextlib.contextmanager
     def at(self, scope: Scope, pointer: str) -> Iterator[tuple[int, str]]:
@@ -194,6 +214,13 @@ class Shelf:
     def close(self) -> None:
         """Let go."""
         os.close(self.fd)
+
+
+def _dirty(directory: int) -> None:
+    """Change a directory, so that the next fsync has to write it."""
+    name = f".dirty-{uuid.uuid4().hex}"
+    os.close(os.open(name, disk.CREATE, 0o600, dir_fd=directory))
+    disk.unlink(name, directory)
 
 
 def _other_extensions(directory: int, sha256: str) -> Iterator[str]:

@@ -226,7 +226,9 @@ SELECT canonical_url, artifact_id FROM url_versions
 
 -- url_version_revalidated (now, tenant_id, project_id, canonical_url, artifact_id) @postgres --
 UPDATE url_versions SET revalidated_at = :now
- WHERE tenant_id = :tenant_id AND project_id = :project_id AND url_hash = text_hash(:canonical_url) AND artifact_id = :artifact_id
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND url_hash = text_hash(:canonical_url)
+   AND sha256 = (SELECT a.sha256 FROM artifacts AS a
+                  WHERE a.tenant_id = :tenant_id AND a.project_id = :project_id AND a.artifact_id = :artifact_id)
 
 -- url_versions (tenant_id, project_id, canonical_url) @postgres --
 SELECT v.canonical_url, v.sha256, v.etag, v.last_modified, v.byte_size, v.seen_at, v.revalidated_at, v.artifact_id, v.job_id,

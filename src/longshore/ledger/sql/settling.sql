@@ -73,8 +73,11 @@ SELECT canonical_url, artifact_id FROM url_versions
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND canonical_url IN (SELECT value FROM {each urls})
 
 -- url_version_revalidated (now, tenant_id, project_id, canonical_url, artifact_id) --
+-- Not modified: what the URL gives is still these bytes, whichever of the artifacts that have them was reused.
 UPDATE url_versions SET revalidated_at = :now
- WHERE tenant_id = :tenant_id AND project_id = :project_id AND canonical_url = :canonical_url AND artifact_id = :artifact_id
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND canonical_url = :canonical_url
+   AND sha256 = (SELECT a.sha256 FROM artifacts AS a
+                  WHERE a.tenant_id = :tenant_id AND a.project_id = :project_id AND a.artifact_id = :artifact_id)
 
 -- artifact_insert (tenant_id, project_id, artifact_id, artifact_type, storage_backend, storage_pointer, content_type, byte_size, sha256, schema_version, name, metadata, now, created_by_job_id, previous_id) --
 INSERT INTO artifacts (tenant_id, project_id, artifact_id, artifact_type, storage_backend, storage_pointer, content_type,
