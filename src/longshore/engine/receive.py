@@ -197,6 +197,8 @@ class Receiver:
     async def _fetch_rest(self, lease: Lease, ask: Ask, sink: BodySink) -> Answer:
         try:
             return await self._fetch(lease, ask, sink)
+        except AskAgain:
+            raise
         except Reasoned as error:
             if error.reason == "content_encoding" or kind_of(error.reason) is Kind.FRESH:
                 raise AskAgain(error.reason, str(error)) from None  # this range is of no use; the whole object may be

@@ -35,7 +35,7 @@ THREADS: Final = 16
 READ_AHEAD: Final = 4 << 20
 COUNT_AGAIN_S: Final = 60.0
 QUARANTINE: Final = ".quarantine/"
-WHY_BYTES: Final = 180  # of the reason that a name in quarantine keeps; a key has 1024
+WHY_BYTES: Final = 90  # of the reason that a name in quarantine keeps: some stores have names of 255 bytes at most
 _MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]{1,100}/[\w!#$&^.+-]{1,100}\Z", re.ASCII)
 failpoints.declare("put.object", "put.done", "delete.object")
 
