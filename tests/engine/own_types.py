@@ -61,6 +61,16 @@ def memory(inputs: list[Input], params: dict[str, Any], ctx: Any) -> bytes:
     return b"x" * (4 << 30)
 
 
+_kept: list[bytearray] = []
+
+
+@longshore.job_type("t_leak")
+def leak(inputs: list[Input], params: dict[str, Any], ctx: Any) -> str:
+    """Keep what is never given back; say in which process."""
+    _kept.append(bytearray(b"x") * params["bytes"])
+    return str(os.getpid())
+
+
 @longshore.job_type("t_effect", max_attempts=3)
 def effect(inputs: list[Input], params: dict[str, Any], ctx: Any) -> dict[str, Any]:
     """Act once, then die once: the second attempt must not act again."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from longshore.depot import Depot
 from longshore.domain.model import Artifact, Job
 from longshore.domain.states import Status
+from longshore.engine.own import hands, types
 from longshore.errors import BadInput
 from tests.engine import own_types  # noqa: F401 -- declares the types
 from tests.engine.conftest import MakeDepot
@@ -152,6 +155,67 @@ def test_a_running_handler_can_be_canceled(make_depot: MakeDepot, tmp_path: Path
         depot.ledger.cancel(depot.scope, [planned.job_id])
         assert run.join().canceled == 1
     assert job(depot, planned.job_id).status is Status.CANCELED
+
+
+def test_the_same_work_under_another_key_is_skipped_with_all_its_results(depot: Depot) -> None:
+    first = depot.submit("t_many", params={"size": 10})
+    depot.run()
+    again = depot.submit("t_many", params={"size": 10}, key="mine")
+    other = depot.submit("t_many", params={"size": 11}, key="other")
+    assert again.created
+    tally = depot.run()
+    assert (tally.reused, tally.completed) == (1, 1)
+    ended = job(depot, again.job_id)
+    assert (ended.status, ended.reuse_of_job_id) == (Status.SKIPPED, first.job_id)
+    assert [one.artifact_id for one in results(depot, again.job_id)] == [
+        one.artifact_id for one in results(depot, first.job_id)
+    ]
+    assert job(depot, other.job_id).status is Status.COMPLETED
+
+
+def test_a_completed_job_whose_result_is_lost_is_done_again(depot: Depot) -> None:
+    source = put(depot, "hello")
+    first = depot.submit("t_upper", inputs=[source])
+    depot.run()
+    path = depot.store.path(depot.scope, results(depot, first.job_id)[0].pointer)
+    assert path is not None
+    path.unlink()
+    by_key = depot.submit("t_upper", inputs=[source], key="mine")
+    again = depot.submit("t_upper", inputs=[source])
+    assert again.created
+    assert depot.run().completed == 2
+    assert job(depot, again.job_id).retry_of == first.job_id
+    assert job(depot, by_key.job_id).status is Status.COMPLETED, "lost results are no reason to skip"
+    assert body(depot, results(depot, again.job_id)[0]) == b"HELLO"
+
+
+def test_another_version_works_on_old_inputs_again(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = put(depot, "hello")
+    first = depot.submit("t_upper", inputs=[source])
+    newer = dataclasses.replace(types.known_types()["t_upper"], version="2")
+    monkeypatch.setitem(types._types, "t_upper", newer)
+    assert depot.submit("t_upper", inputs=[source]).job_id != first.job_id
+
+
+def test_a_process_that_grew_is_not_used_again(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hands, "GROWN_KIB", 1)  # whatever a process needs is too much
+    pids = []
+    for number in range(2):
+        planned = depot.submit("t_leak", params={"bytes": 1, "n": number})
+        assert depot.run(job_types=["t_leak"]).completed == 1
+        pids.append(body(depot, results(depot, planned.job_id)[0]))
+    assert pids[0] != pids[1]
+
+
+@pytest.mark.torture
+def test_a_handler_that_leaks_a_gigabyte_costs_the_worker_nothing(depot: Depot) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    leaky = [depot.submit("t_leak", params={"bytes": 1 << 30, "n": n}) for n in range(3)]
+    good = depot.submit("t_upper", inputs=[put(depot, "ok")])
+    assert depot.run().completed == 4
+    assert len({body(depot, results(depot, one.job_id)[0]) for one in leaky}) == 3, "each in a process of its own"
+    assert job(depot, good.job_id).status is Status.COMPLETED
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10
 
 
 def test_a_type_that_nobody_declared_is_refused(depot: Depot) -> None:

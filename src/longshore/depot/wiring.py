@@ -32,7 +32,7 @@ def engine_settings(settings: Settings) -> engine.EngineSettings:
     transfer, retry, lease = settings.transfer, settings.retry, settings.lease
     return engine.EngineSettings(
         concurrency=transfer.concurrency,
-        ahead=15 * transfer.concurrency,
+        ahead=_ahead(settings) * transfer.concurrency,
         small_bytes=transfer.small_bytes,
         max_bytes=transfer.max_bytes,
         segments=transfer.segments,
@@ -44,6 +44,16 @@ def engine_settings(settings: Settings) -> engine.EngineSettings:
         dedupe=engine.DedupeSettings(settings.dedupe.hardlink, engine.freshness_s(settings.dedupe.revalidate)),
         reconcile=engine.ReconcileSettings(settings.reconcile.interval_s, settings.reconcile.stale_part_s),
     )
+
+
+def _ahead(settings: Settings) -> int:
+    """Say how many leases per place a worker claims ahead: many are cheap, but what one holds, others cannot do.
+
+    On one machine the others share its disk and its CPU anyway. On many, leases that wait in one worker are work that
+    three others are idle for: less ahead, and more claims.
+    """
+    place = ledger_place(settings)
+    return 3 if isinstance(place, str) and place.startswith(("postgresql://", "postgres://")) else 15
 
 
 def transfer_settings(settings: Settings) -> TransferSettings:

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from longshore import failpoints
 from longshore.errors import Conflict, Damaged
 from longshore.ledger.ledger import Ledger, is_postgres
 from longshore.ledger.sqlite import connect as connect_sqlite
 
 BATCH: Final = 2_000
+failpoints.declare("copy.page", "copy.finish")
 # In the order of their foreign keys, each with its key. failure_counts are kept by triggers.
 TABLES: Final[dict[str, tuple[str, ...]]] = {
     "hosts": ("host",),
@@ -102,7 +104,8 @@ class SqliteEnd:
 
     def tenants(self) -> list[str]:
         """Name the tenants."""
-        rows = self._connection.execute("SELECT tenant_id FROM lanes UNION SELECT tenant_id FROM counters ORDER BY 1")
+        having = " UNION ".join(f"SELECT tenant_id FROM {table}" for table in ("lanes", "counters", "budgets"))
+        rows = self._connection.execute(f"{having} ORDER BY 1")
         return [str(row[0]) for row in rows]
 
     def page(self, table: str, columns: Sequence[str], tenant: str | None, after: Row | None) -> list[Row]:
@@ -223,6 +226,7 @@ def copy_ledger(source: str | Path, target: str | Path, progress: Callable[[str,
             )
         for table in TABLES:
             _copy_table(reading, writing, table, progress or _quiet)
+        failpoints.hit("copy.finish")
         writing.finish()
         checking = _end(target, reading=True)
         try:
@@ -269,6 +273,7 @@ def _copy_table(reading: End, writing: End, table: str, progress: Callable[[str,
             ready, waiting = _ready(rows, columns, seen)
             late += [(tenant, row) for row in waiting]
         writing.put(table, columns, tenant, ready)
+        failpoints.hit("copy.page")
         progress(table, count := count + len(rows))
     while late:
         left: list[tuple[str | None, Row]] = []

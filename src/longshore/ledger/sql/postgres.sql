@@ -221,8 +221,10 @@ ON CONFLICT (tenant_id, project_id, url_hash) DO UPDATE
        revalidated_at = excluded.revalidated_at
 
 -- url_artifacts @postgres --
-SELECT canonical_url, artifact_id FROM url_versions
- WHERE tenant_id = :tenant_id AND project_id = :project_id AND url_hash IN (SELECT text_hash(value) FROM {each urls})
+SELECT v.canonical_url, v.artifact_id
+  FROM unnest(ARRAY(SELECT text_hash(value) FROM {each urls})) AS r (hash)
+ CROSS JOIN LATERAL (SELECT o.canonical_url, o.artifact_id FROM url_versions AS o
+   WHERE o.tenant_id = :tenant_id AND o.project_id = :project_id AND o.url_hash = r.hash LIMIT 1) AS v
 
 -- url_version_revalidated (now, tenant_id, project_id, canonical_url, artifact_id) @postgres --
 UPDATE url_versions SET revalidated_at = :now
@@ -231,11 +233,13 @@ UPDATE url_versions SET revalidated_at = :now
                   WHERE a.tenant_id = :tenant_id AND a.project_id = :project_id AND a.artifact_id = :artifact_id)
 
 -- url_versions (tenant_id, project_id, canonical_url) @postgres --
+-- The hashes are made first: in a join, row-level security keeps a function that is not leakproof out of
+-- the index, and every row of the tenant is hashed against every URL.
 SELECT v.canonical_url, v.sha256, v.etag, v.last_modified, v.byte_size, v.seen_at, v.revalidated_at, v.artifact_id, v.job_id,
        v.final_url
-  FROM unnest(CAST(:tenant_id AS text[]), CAST(:project_id AS text[]), CAST(:canonical_url AS text[]))
-    AS r (tenant_id, project_id, canonical_url)
-  JOIN url_versions AS v ON v.tenant_id = r.tenant_id AND v.project_id = r.project_id AND v.url_hash = text_hash(r.canonical_url)
+  FROM unnest(CAST(:tenant_id AS text[]), CAST(:project_id AS text[]),
+              ARRAY(SELECT text_hash(u.url) FROM unnest(CAST(:canonical_url AS text[])) AS u (url))) AS r (tenant_id, project_id, hash)
+  JOIN url_versions AS v ON v.tenant_id = r.tenant_id AND v.project_id = r.project_id AND v.url_hash = r.hash
 
 -- plan_insert (tenant_id, project_id, job_id, job_type, stage, ready, lane_id, priority, now, idempotency_key, work_id, source_ref, url, canonical_url, host, request, max_attempts, run_id, request_id, retry_of, user_id, book_id, media_type, source) @postgres --
 INSERT INTO jobs (tenant_id, project_id, job_id, job_type, status, stage, ready, lane_id, priority, created_at, updated_at,
