@@ -126,7 +126,12 @@ class TransferSettings(Section):
     min_speed_bytes_s: float = key(0.0, "slowest average (reason `too_slow`); 0 = no limit", least=0)
     speed_window_s: float = key(30.0, "time over which the average is taken", least=0.001)
     chunk_bytes: int = key(256 * 1024, "bytes handed over at once", least=4096, most=1 << 28)
-    segments: int = key(1, "ranges of one large body fetched at the same time", least=1, most=64)
+    segments: int = key(
+        1,
+        "ranges of one large body fetched at the same time; further connections stay within hosts.concurrency per process",
+        least=1,
+        most=64,
+    )
     small_bytes: int = key(256 * 1024, "a body up to this size is kept in memory until it is published", least=0)
     max_redirects: int = key(10, "redirect hops before `redirect_loop`", least=0, most=100)
     max_header_bytes: int = key(128 * 1024, "largest header block (reason `header_too_large`)", least=1024)
