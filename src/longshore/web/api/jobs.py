@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ from longshore.domain.requests import download_request
 from longshore.domain.states import TORRENT, UPLOAD, Status
 from longshore.engine.own.types import known_types, own_key
 from longshore.errors import BadInput
-from longshore.ledger import listing, lookup, planning, tokens
+from longshore.ledger import listing, lookup, planning, registry, tokens
 from longshore.ledger.tx import Tx
 from longshore.web import stories
 from longshore.web.access import Reader, Writer
@@ -97,6 +98,18 @@ async def plan(
     return answer
 
 
+async def answer_lost(service: Service, scope: Scope, job_id: str) -> bool:
+    """Tell whether a completed job's results are not there any more: then it is no answer. What is lost is marked so."""
+    results = await service.ledger.read_soon(lookup.results, scope, job_id)
+    if not results:
+        return False
+    sizes = await asyncio.to_thread(service.store.sizes, scope, [one.pointer for one in results])
+    gone = [one.artifact_id for one, size in zip(results, sizes, strict=True) if size != one.size_bytes]
+    if gone:
+        await service.ledger.soon(registry.mark_missing, scope, gone)
+    return bool(gone)
+
+
 @routes.post(
     "/jobs",
     status_code=202,
@@ -116,6 +129,8 @@ async def create_job(
     asked = to_request(body, request_id(request))
     print_of = fingerprint("POST /jobs", body.model_dump_json())
     [planned] = await plan(service, caller.scope, [asked], body.again, key, print_of)
+    if not planned["created"] and key is None and await answer_lost(service, caller.scope, planned["job_id"]):
+        [planned] = await plan(service, caller.scope, [asked], "always", None, print_of)
     job = await service.wait_for(caller.scope, planned["job_id"], min(wait, service.settings.max_wait_s))
     response.status_code = 202 if planned["created"] else 200
     response.headers["Location"] = f"/api/v1/jobs/{planned['job_id']}"
