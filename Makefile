@@ -33,7 +33,7 @@ test: setup components check  ## everything CI runs
 
 ROWS ?= 300000
 bench-ledger: setup  ## how fast the ledger is (ROWS=3000000 for the big table)
-	@PYTHONPATH=src $(PY) bench/ledger.py --rows $(ROWS)
+	@PYTHONPATH=src:. $(PY) -m bench.ledger $(PARTS) --rows $(ROWS)
 
 demo: setup  ## the main job, on loopback, with a kill -9 in the middle
 	@$(PY) scripts/demo.py

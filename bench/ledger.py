@@ -1,13 +1,15 @@
 """How fast the ledger is, on one process with synchronous=FULL. Prints a table and JSON; nothing here is a test.
 
-make bench-ledger               a minute
+make bench-ledger               two minutes
 make bench-ledger ROWS=3000000  with the big table
+make bench-ledger PARTS=speed   one part of speed, growth, postgres; every part is kept in bench/results/ledger.json
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import statistics
 import sys
@@ -25,6 +27,7 @@ from longshore.domain.politeness import HostDefaults
 from longshore.domain.requests import download_request
 from longshore.ledger import Intent, Ledger
 
+RESULTS = Path(__file__).parent / "results" / "ledger.json"
 SCOPE = Scope("bench", "bench")
 FREE = HostDefaults(concurrency=1_000_000)
 
@@ -96,7 +99,8 @@ def rss_mib() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
 
 
-def run(folder: Path, rows: int, count: int, batch: int) -> dict[str, float]:
+def speed(folder: Path, count: int, batch: int) -> dict[str, float]:
+    """Planning, planning again, claiming and completing on SQLite with synchronous=FULL."""
     figures: dict[str, float] = {}
     with Ledger.open(folder / "plan.db", create=True) as ledger:
         ready = [requests(start, stop) for start, stop in in_batches(1_000, count)]
@@ -115,19 +119,25 @@ def run(folder: Path, rows: int, count: int, batch: int) -> dict[str, float]:
         figures["claim + complete (jobs/s)"] = rate(
             count, lambda: claim_and_complete(ledger, batch, register=False, intents=False)
         )
-    figures |= growth(folder, rows)
     return figures
 
 
+def against_peers(count: int) -> dict[str, float]:
+    """Claim and complete on PostgreSQL: ours, PGQueuer and Procrastinate in one run on one server."""
+    from bench.ledger_postgres import run
+
+    return {f"PostgreSQL, {name}, claim + complete (jobs/s)": value for name, value in run(count, rounds=3).items()}
+
+
 def growth(folder: Path, rows: int) -> dict[str, float]:
-    """Claim latency and memory while one endless list is planned; the cache bound is 64 MiB a connection."""
+    """Claim latency and memory while one endless list is planned; SQLite's cache of 64 MiB fills first, then it is flat."""
     figures: dict[str, float] = {}
     marks = sorted({mark for mark in (30_000, 100_000, 300_000, 1_000_000, 3_000_000) if mark < rows} | {rows})
     planned = 0
     with Ledger.open(folder / "grow.db", create=True) as ledger:
         for mark in marks:
             stream = (download_request(_url(n)) for n in range(planned, mark))
-            deque(ledger.plan_stream(SCOPE, stream), maxlen=0)
+            deque(ledger.plan_stream(SCOPE, stream, batch=5_000), maxlen=0)
             planned = mark
             figures[f"memory at {mark:,} rows (MiB)"] = rss_mib()
             figures[f"claim of one at {mark:,} rows (ms)"] = claim_latency_ms(ledger)
@@ -137,18 +147,37 @@ def growth(folder: Path, rows: int) -> dict[str, float]:
     return figures
 
 
+def keep(figures: dict[str, float]) -> None:
+    """Write the figures beside the ones of the other parts, with the load they were measured beside."""
+    RESULTS.parent.mkdir(exist_ok=True)
+    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    load = round(os.getloadavg()[0], 2)
+    for name, value in figures.items():
+        kept[name] = {"value": round(value, 3), "load": load, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=["speed", "growth", "postgres"], default=[])
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--count", type=int, default=50_000)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--folder", type=Path, default=None)
     chosen = parser.parse_args()
+    parts = chosen.parts or ["speed", "growth", "postgres"]
+    figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
-        figures = run(Path(folder), chosen.rows, chosen.count, chosen.batch)
+        if "speed" in parts:
+            figures |= speed(Path(folder), chosen.count, chosen.batch)
+        if "growth" in parts:
+            figures |= growth(Path(folder), chosen.rows)
+    if "postgres" in parts:
+        figures |= against_peers(chosen.count // 5)
     for name, value in figures.items():
         sys.stdout.write(f"{name:60} {value:12,.2f}\n")
     sys.stdout.write(json.dumps({name: round(value, 3) for name, value in figures.items()}) + "\n")
+    keep(figures)
 
 
 if __name__ == "__main__":
