@@ -59,7 +59,7 @@ class InvalidTransition(LongshoreError, RuntimeError):
     """The job may not go from its stage to the wanted one."""
 
 
-class LeaseLost(LongshoreError):
+class LeaseLost(LongshoreError, RuntimeError):
     """The lease is no longer ours; nothing was written."""
 
 

@@ -107,16 +107,21 @@ def test_a_result_is_stored_whole_or_refused_before_the_effect(ledger: Ledger) -
         ran.append(name)
         return {"code": "OK", "text": "x" * size}
 
-    large = ledger.run_effect(granted, "A", "large", lambda: effect("large", 999_900))
+    large = ledger.run_effect(granted, "A", "large", lambda: effect("large", 1 << 20))
     assert ledger.get_effect_result(HOME, "large") == large
     with pytest.raises(ResultTooLarge):
-        ledger.run_effect(granted, "A", "announced", lambda: effect("announced", 2_000_000), max_result=2_000_000)
+        ledger.run_effect(granted, "A", "announced", lambda: effect("announced", 5_000_000), max_result=5_000_000)
     assert ran == ["large"]
     with pytest.raises(ResultTooLarge):
-        ledger.run_effect(granted, "A", "surprise", lambda: effect("surprise", 2_000_000))
+        ledger.run_effect(granted, "A", "surprise", lambda: effect("surprise", 5_000_000))
     assert ledger.get_effect_result(HOME, "surprise") is None
     with pytest.raises(BadInput):
         ledger.run_effect(granted, "A", "list", lambda: [1])  # type: ignore[arg-type,return-value]
+    with pytest.raises(ResultTooLarge):
+        ledger.run_effect(granted, "A", "once", lambda: effect("once", 5_000_000), effect_class="opaque")
+    with pytest.raises(EffectInDoubt):  # it happened: it is not repeated silently
+        ledger.run_effect(granted, "A", "once", lambda: effect("once", 5), effect_class="opaque")
+    assert ran.count("once") == 1
 
 
 def test_one_key_means_one_request(ledger: Ledger) -> None:

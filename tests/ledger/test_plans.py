@@ -1,6 +1,6 @@
 """Query plans on SQLite, on one ledger of 100,000 rows: claim, sweep, look-ups and lists touch what they give, not what is there.
 
-(PostgreSQL has its own file.) Steps of the virtual machine are counted, not seconds.
+(PostgreSQL: test_postgres_plans.) Steps of the virtual machine are counted, not seconds.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import apsw
 import pytest
 
 from longshore import ledger as ledger_package
-from longshore.domain.model import Scope
+from longshore.domain.model import Scope, Status
 from longshore.domain.outcomes import Deferred
 from longshore.domain.politeness import HostDefaults
-from longshore.ledger import Ledger
+from longshore.ledger import Ledger, listing
+from longshore.ledger.listing import JobFilter
 from longshore.ledger.sqlite import connect
 from longshore.ledger.statements import Statement, statements
 from tests.ledger.acts import HOME, downloads, held
@@ -138,6 +139,26 @@ def test_a_sweep_costs_what_it_finds(big: Path) -> None:
         promoted = steps(ledger, lambda: ledger.claim("w", limit=0, ttl_s=60))
     assert nothing < 3_000
     assert promoted > nothing
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        JobFilter(),
+        JobFilter(status=Status.PENDING),
+        JobFilter(status=Status.COMPLETED),
+        JobFilter(status=Status.FAILED),
+    ],
+    ids=["all", "pending", "completed", "none"],
+)
+def test_a_page_costs_what_it_shows(big: Path, wanted: JobFilter) -> None:
+    with Ledger.open(big, clock=Clock()) as ledger:
+        few, many = (
+            steps(ledger, lambda limit=limit: ledger.write(listing.jobs, HOME, wanted, limit=limit))
+            for limit in (10, 100)
+        )
+    assert few < 15_000
+    assert many < 60_000
 
 
 def test_a_ledger_with_a_hundred_thousand_rows_answers_for_another_tenant_at_once(big: Path) -> None:

@@ -1,16 +1,27 @@
-"""Query plans on PostgreSQL that row-level security could spoil: what is looked up by a hash goes through its index."""
+"""Query plans on PostgreSQL, on one ledger of 100,000 rows: claim, sweep and lists touch what they give, not what is there.
+
+Rows are counted by the server itself, in the transaction that touched them. Row-level security could spoil a plan, too:
+what is looked up by a hash goes through its index.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import psycopg
 import pytest
 
-from longshore.domain.model import Scope
-from longshore.ledger import Ledger
+from longshore.domain.model import Scope, Status
+from longshore.domain.outcomes import Deferred
+from longshore.domain.politeness import HostDefaults
+from longshore.ledger import Ledger, leasing, listing, sweeping
+from longshore.ledger.listing import JobFilter
 from longshore.ledger.rows import encoded
 from longshore.ledger.statements import statements
 from tests.ledger.acts import downloads, held
+from tests.support.ledgers import Clock
+from tests.support.postgres import Cluster
 
 HOME = Scope("default", "default")
 
@@ -39,3 +50,97 @@ def test_urls_are_looked_up_by_their_hash(postgres_ledger: str, name: str, given
 
         plan = ledger.read(explained)
     assert "(url_hash = r.hash)" in plan.partition("Index Cond:")[2].partition("\n")[0], plan
+
+
+FREE = HostDefaults(concurrency=1_000_000, breaker_failures=0)
+MULTIPLY = """
+INSERT INTO jobs (tenant_id, project_id, job_id, job_type, status, stage, ready, lane_id, priority, created_at, updated_at,
+  idempotency_key, canonical_url, host)
+SELECT j.tenant_id, j.project_id, j.job_id || '-' || i, j.job_type, j.status, j.stage, j.ready, j.lane_id, j.priority,
+  j.created_at, j.updated_at, j.idempotency_key || '-' || i, j.canonical_url || '-' || i, j.host
+  FROM jobs AS j CROSS JOIN generate_series(1, 100) AS n (i) WHERE j.status = 'pending' AND j.ready = 1
+"""
+TOUCHED = """
+SELECT COALESCE(sum(COALESCE(seq_tup_read, 0) + COALESCE(idx_tup_fetch, 0)), 0) FROM pg_stat_xact_user_tables
+"""
+
+
+def build_big(dsn: str) -> None:
+    """100,000 jobs: most ready, some over, some waiting, some leased."""
+    with Ledger.open(dsn, create=True, clock=Clock()) as ledger:
+        for number in range(10):
+            ledger.plan(HOME, downloads(200, host=f"host{number}.example"))
+        leases = ledger.claim("w", limit=1_000, ttl_s=60, defaults=FREE)
+        ledger.settle([(lease, held(number)) for number, lease in enumerate(leases[:500])])
+        ledger.settle([(lease, Deferred("truncated", "cut", 600.0)) for lease in leases[500:700]])
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("SET session_replication_role = replica")  # the rows are copies: no trigger has to look
+        connection.execute("SET synchronous_commit = off")
+        connection.execute(MULTIPLY)
+        assert (connection.execute("SELECT count(*) FROM jobs").fetchone() or (0,))[0] > 100_000
+        connection.execute("ANALYZE")
+
+
+@pytest.fixture(scope="module")
+def big(postgres_cluster: Cluster) -> Iterator[tuple[Ledger, Clock]]:
+    clock = Clock()
+    with postgres_cluster.database() as dsn:
+        build_big(dsn)
+        with Ledger.open(dsn, clock=clock) as ledger:
+            yield ledger, clock
+
+
+def touched(ledger: Ledger, verb: Callable[..., Any], *given: Any, **options: Any) -> tuple[Any, int]:
+    """Run a verb and give what it gave with the number of rows that its transaction looked at."""
+
+    def counted(tx: Any) -> tuple[Any, int]:
+        before = _looked_at(tx)
+        answer = verb(tx, *given, **options)
+        return answer, _looked_at(tx) - before
+
+    return ledger.write(counted)
+
+
+def _looked_at(tx: Any) -> int:
+    (rows,) = tx._cursor.execute(TOUCHED).fetchone()
+    return int(rows)
+
+
+def test_a_claim_touches_what_it_takes(big: tuple[Ledger, Clock]) -> None:
+    ledger, _ = big
+    options = {"ttl_s": 600, **ledger.claiming(defaults=FREE)}
+    touched(ledger, leasing.claim, "warm", limit=1, **options)
+    for limit in (1, 20, 200):
+        leases, rows = touched(ledger, leasing.claim, "w", limit=limit, **options)
+        assert len(leases) == limit
+        assert rows <= 400 + 12 * limit, limit
+
+
+@pytest.mark.parametrize("limit", [10, 100])
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        JobFilter(),
+        JobFilter(statuses=(Status.PENDING,)),
+        JobFilter(statuses=(Status.COMPLETED,)),
+        JobFilter(statuses=(Status.FAILED,)),
+    ],
+    ids=["all", "pending", "completed", "none"],
+)
+def test_a_page_touches_what_it_shows(big: tuple[Ledger, Clock], wanted: JobFilter, limit: int) -> None:
+    ledger, _ = big
+    page, rows = touched(ledger, listing.jobs, HOME, wanted, limit=limit)
+    assert len(page.items) == (0 if wanted.statuses == (Status.FAILED,) else limit)
+    assert rows <= 100 + 8 * limit
+
+
+def test_a_sweep_touches_what_it_finds(big: tuple[Ledger, Clock]) -> None:
+    ledger, clock = big
+    ledger.cleanup_stale_leases()
+    _, nothing = touched(ledger, sweeping.cleanup_stale_leases)
+    assert nothing <= 50
+    leases = ledger.claim("swept", limit=100, ttl_s=30, defaults=FREE)
+    clock.sleep(31)
+    found, rows = touched(ledger, sweeping.cleanup_stale_leases)
+    assert found == len(leases) == 100
+    assert rows <= 400 + 12 * found

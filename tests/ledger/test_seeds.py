@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from longshore.domain.keys import job_key, op_key
-from longshore.domain.model import Scope, Status
+from longshore.domain.model import NewArtifact, Scope, Status, Validators
 from longshore.domain.outcomes import Failed
-from longshore.errors import InvalidTransition, LeaseLost
+from longshore.errors import BadInput, InvalidTransition, LeaseLost
 from longshore.ledger import Ledger
-from tests.ledger.acts import HOME, downloads, finalize, good, held, lease, plan, settle
+from tests.ledger.acts import HOME, blob, downloads, finalize, good, held, lease, plan, settle
 from tests.support.ledgers import Clock
 
 TRIPLE = {"work_id": "w-1", "artifact_id": "a-1", "canonical_url": "https://h.example/1"}
@@ -47,6 +47,49 @@ def test_planned_to_streaming_raises(ledger: Ledger, clock: Clock) -> None:
     assert ledger.get_current_state(HOME, again.job_id) == "HEAD_DONE"
 
 
+def test_allowed_from_narrows_the_table(ledger: Ledger) -> None:
+    plan(ledger)
+    granted = lease(ledger)
+    with pytest.raises(RuntimeError, match="LEASED"):
+        ledger.advance_state(granted, to_state="STREAMING", allowed_from=("HEAD_DONE", "RESUME_OK"))
+    assert ledger.get_current_state(HOME, granted.job_id) == "LEASED"
+    ledger.advance_state(granted, to_state="HEAD_DONE", allowed_from=("LEASED",))
+    ledger.advance_state(granted, to_state="STREAMING", allowed_from=("HEAD_DONE", "RESUME_OK"))
+    with pytest.raises(BadInput):
+        ledger.advance_state(granted, to_state="FINALIZED", allowed_from=("DANCING",))
+    ledger.release_lease(granted)
+    with pytest.raises(RuntimeError):
+        ledger.advance_state(granted, to_state="FINALIZED", allowed_from=("STREAMING",))
+
+
+def test_every_way_to_end_one_lease(ledger: Ledger, clock: Clock) -> None:
+    plan(ledger, 4)
+    one, two, three, four = ledger.claim("w", limit=4, ttl_s=60)
+    done = ledger.complete(one, [NewArtifact(blob(1))], validators=Validators('"v1"'), facts={"n": 1})
+    assert (done.stage, ledger.job(HOME, one.job_id).status) == ("INDEXED", Status.COMPLETED)
+    assert ledger.fail(two, "http_404", "gone").status is Status.FAILED
+    assert ledger.defer(three, "connect", "away", 30.0, counts=False).status is Status.PENDING
+    assert ledger.skip(four, one.job_id, done.artifact_ids[0]).stage == "SKIPPED_DUPLICATE"
+    for again in (
+        lambda: ledger.complete(one, [NewArtifact(blob(2))]),
+        lambda: ledger.fail(two, "http_404", "gone"),
+        lambda: ledger.defer(three, "connect", "away", 1.0),
+        lambda: ledger.skip(four, one.job_id, done.artifact_ids[0]),
+        lambda: ledger.release_lease(one),
+    ):
+        with pytest.raises(LeaseLost):
+            again()
+    assert ledger.counts(HOME) == {
+        **dict.fromkeys(Status, 0),
+        Status.COMPLETED: 1,
+        Status.FAILED: 1,
+        Status.PENDING: 1,
+        Status.SKIPPED: 1,
+    }
+    clock.sleep(31)
+    assert lease(ledger).job_id == three.job_id
+
+
 def test_finalize_twice_gives_the_stored_result(ledger: Ledger) -> None:
     plan(ledger)
     granted = lease(ledger)
@@ -57,7 +100,7 @@ def test_finalize_twice_gives_the_stored_result(ledger: Ledger) -> None:
         ran.append(1)
         return {"code": "OK", "final_path": "x", "size": 3}
 
-    first = ledger.run_effect(granted, "FINALIZE", key, effect)
+    first = ledger.run_effect(granted, kind="FINALIZE", opkey=key, effect_fn=effect)
     assert ledger.run_effect(granted, "FINALIZE", key, effect) == first
     assert len(ran) == 1
     assert ledger.get_effect_result(HOME, key) == first

@@ -78,9 +78,18 @@ def _event(row: Fenced, move: Move, now: int) -> Row:
     return (*move.lease.scope, row.job_id, "stage", now, facts_text({"to": move.stage, **move.facts}))
 
 
-def advance_state(tx: Tx, lease: Lease, to_state: str) -> None:
-    """Move one leased job (the seeds' name); raise what went wrong."""
-    status_of(lease.job.job_type, to_state)
+def advance_state(tx: Tx, lease: Lease, to_state: str, allowed_from: Sequence[str] | None = None) -> None:
+    """Move one leased job (the seeds' name), from one of these stages if any are named; raise what went wrong."""
+    for stage in (to_state, *(allowed_from or ())):
+        status_of(lease.job.job_type, stage)
+    if allowed_from is not None:
+        tx.enter(lease.scope.tenant_id)
+        row = fence(tx, [lease]).get(lease)
+        if row is None:
+            raise lost(lease)
+        if row.stage not in allowed_from:
+            wanted = ", ".join(allowed_from)
+            raise InvalidTransition(f"job {lease.job_id} is {row.stage}, and {to_state} was to follow only {wanted}")
     error = advance(tx, [Move(lease, to_state)])[0]
     if error is not None:
         raise error

@@ -20,7 +20,7 @@ from longshore.ledger.records import Begun, Effect, EffectClass, Fenced, Intent
 from longshore.ledger.rows import by_tenant, check_scope, encoded
 from longshore.ledger.tx import Row, Tx
 
-RESULT_LIMIT: Final = 1_000_000
+RESULT_LIMIT: Final = 4 << 20  # bytes of a result
 _CLASSES: Final = frozenset(get_args(EffectClass))
 
 
@@ -127,6 +127,14 @@ def effect_failed(tx: Tx, lease: Lease, key: str, code: str) -> None:
     tx.many("effect_failed", [(tx.now, code[:200], *lease.scope, lease.job_id, key, lease.epoch)])
 
 
+def effect_in_doubt(tx: Tx, lease: Lease, key: str, _code: str) -> None:
+    """Record that an effect happened whose result could not be kept, and that nobody may repeat."""
+    tx.enter(lease.scope.tenant_id)
+    if fence(tx, [lease]).get(lease) is None:
+        raise lost(lease)
+    tx.many("effect_doubt", [(tx.now, *lease.scope, key)])
+
+
 def transactional(
     tx: Tx, intent: Intent, act: Callable[[Tx], dict[str, Any]], *, limit: int = RESULT_LIMIT
 ) -> dict[str, Any]:
@@ -146,9 +154,10 @@ def checked_result(result: Any, limit: int = RESULT_LIMIT) -> str:
     if not isinstance(result, dict):
         raise BadInput(f"an effect's result is a dict, not {type(result).__name__}")
     text = encoded(result)
-    if len(text) > limit:
+    size = len(text) if text.isascii() else len(text.encode())
+    if size > limit:
         raise ResultTooLarge(
-            f"the result has {len(text)} bytes; {limit} are kept", hint="store it as an artifact and keep its id"
+            f"the result has {size} bytes; {limit} are kept", hint="store it as an artifact and keep its id"
         )
     return text
 

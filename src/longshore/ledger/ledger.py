@@ -16,8 +16,20 @@ from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from longshore.domain.budgets import Budget, Usage
-from longshore.domain.model import Artifact, Job, JobRequest, Lease, Micros, Planned, Scope, Status, UrlVersion
-from longshore.domain.outcomes import Outcome, Released
+from longshore.domain.model import (
+    Artifact,
+    Job,
+    JobRequest,
+    Lease,
+    Micros,
+    NewArtifact,
+    Planned,
+    Scope,
+    Status,
+    UrlVersion,
+    Validators,
+)
+from longshore.domain.outcomes import Completed, Deferred, Failed, Outcome, Released, Reused
 from longshore.domain.politeness import HostDefaults
 from longshore.errors import BadInput, EffectInDoubt, LeaseLost, LongshoreError
 from longshore.ledger import (
@@ -197,17 +209,15 @@ class Ledger(Lists):
 
     def release_lease(self, lease: Lease) -> None:
         """Give one job back at once (the seeds' name)."""
-        settled = self.settle([(lease, Released())])[0]
-        if isinstance(settled, LongshoreError):
-            raise settled
+        self._ended(lease, Released())
 
     def advance(self, moves: Sequence[Move]) -> list[LongshoreError | None]:
         """Move leased jobs to their next stages; what could not be moved is named in its place."""
         return self.write(advancing.advance, moves)
 
-    def advance_state(self, lease: Lease, to_state: str) -> None:
-        """Move one leased job (the seeds' name); raise what went wrong."""
-        self.write(advancing.advance_state, lease, to_state)
+    def advance_state(self, lease: Lease, to_state: str, allowed_from: Sequence[str] | None = None) -> None:
+        """Move one leased job (the seeds' name), from one of these stages if any are named; raise what went wrong."""
+        self.write(advancing.advance_state, lease, to_state, allowed_from)
 
     def get_current_state(self, scope: Scope, job_id: str) -> str:
         """Give the stage of a job (the seeds' name)."""
@@ -220,6 +230,36 @@ class Ledger(Lists):
     def settle(self, ended: Sequence[tuple[Lease, Outcome]]) -> list[Settled | LongshoreError]:
         """End leases with their outcomes; results are registered in the same transaction."""
         return self.write(settling.settle, ended)
+
+    def complete(
+        self,
+        lease: Lease,
+        artifacts: Sequence[NewArtifact] = (),
+        *,
+        validators: Validators | None = None,
+        final_url: str | None = None,
+        facts: dict[str, Any] | None = None,
+    ) -> Settled:
+        """End one lease well: results are registered, the job is completed, in one transaction."""
+        return self._ended(lease, Completed(tuple(artifacts), validators, final_url, facts or {}))
+
+    def fail(self, lease: Lease, reason: str, message: str, *, debug_id: str | None = None) -> Settled:
+        """End one lease and its job for good, with a reason of the vocabulary."""
+        return self._ended(lease, Failed(reason, message, debug_id))
+
+    def defer(self, lease: Lease, reason: str, message: str, delay_s: float, *, counts: bool = True) -> Settled:
+        """End one lease; the job comes again after `delay_s`. `counts`: as a failed attempt."""
+        return self._ended(lease, Deferred(reason, message, delay_s, counts))
+
+    def skip(self, lease: Lease, of_job_id: str, artifact_id: str) -> Settled:
+        """End one lease: the result of another job is this one's, too."""
+        return self._ended(lease, Reused(of_job_id, artifact_id))
+
+    def _ended(self, lease: Lease, outcome: Outcome) -> Settled:
+        settled = self.settle([(lease, outcome)])[0]
+        if isinstance(settled, LongshoreError):
+            raise settled
+        return settled
 
     # Effects
 
@@ -235,8 +275,8 @@ class Ledger(Lists):
         self,
         lease: Lease,
         kind: str,
-        key: str,
-        fn: Callable[[], dict[str, Any]],
+        opkey: str,
+        effect_fn: Callable[[], dict[str, Any]],
         *,
         effect_class: EffectClass = "verifiable",
         fingerprint: str | None = None,
@@ -244,7 +284,7 @@ class Ledger(Lists):
     ) -> dict[str, Any]:
         """Run an effect unless the ledger has its result. `max_result`, if known, is checked before it runs."""
         effects.check_size(max_result, self.result_limit)
-        begun = self.begin([Intent(lease, kind, key, effect_class, fingerprint)])[0]
+        begun = self.begin([Intent(lease, kind, opkey, effect_class, fingerprint)])[0]
         if isinstance(begun, LongshoreError):
             raise begun
         if begun.state == "confirmed":
@@ -252,17 +292,22 @@ class Ledger(Lists):
         if begun.state == "in_doubt":
             raise EffectInDoubt(f"the {kind} of job {lease.job_id} may or may not have happened")
         try:
-            result = fn()
-            effects.checked_result(result, self.result_limit)
+            result = effect_fn()
         except BaseException as error:
-            self.write(effects.effect_failed, lease, key, type(error).__name__)
+            self.write(effects.effect_failed, lease, opkey, type(error).__name__)
             raise
-        self.confirm(lease, key, result)
+        try:
+            effects.checked_result(result, self.result_limit)
+        except LongshoreError as error:  # it happened, and cannot be recorded: whoever cannot repeat it must be asked
+            ended = effects.effect_in_doubt if effect_class == "opaque" else effects.effect_failed
+            self.write(ended, lease, opkey, type(error).__name__)
+            raise
+        self.confirm(lease, opkey, result)
         return result
 
-    def get_effect_result(self, scope: Scope, key: str) -> dict[str, Any] | None:
+    def get_effect_result(self, scope: Scope, opkey: str) -> dict[str, Any] | None:
         """Give the stored result of an effect; None when it is not done."""
-        return self.read(effects.get_effect_result, scope, key)
+        return self.read(effects.get_effect_result, scope, opkey)
 
     def unfinished(self, scope: Scope, job_id: str) -> list[Effect]:
         """Give the open intents of a job, oldest first."""
