@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from longshore.domain.keys import host_of, job_key
 from longshore.domain.model import Expect
-from longshore.domain.requests import DIGEST_LENGTHS, download_request
+from longshore.domain.requests import DIGEST_LENGTHS, MAX_PLAIN, download_request, plain_request
 from longshore.errors import BadInput, LongshoreError, NotAUrl
 
 STEADY = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -141,3 +141,108 @@ def test_the_host_is_the_parsers(url: str) -> None:
     request = download_request(url)
     assert request.canonical_url is not None
     assert request.host == host_of(request.canonical_url)
+
+
+# Pieces of URLs on both sides of the line between "needs no parser" and "needs one".
+_SCHEMES = st.sampled_from(["http", "https", "HTTP", "ftp", "file", "httpss", "ws"])
+_HOSTS = st.sampled_from(
+    [
+        "example.org",
+        "a.b-c.d_e.org",
+        "x",
+        "Example.org",
+        "1.2.3.4",
+        "1.2.3",
+        "256.1.1.1",
+        "01.2.3.4",
+        "0x7f.1",
+        "a.1",
+        "xn--bcher-kva.ch",
+        "xn--a",
+        "a..b",
+        "a.",
+        ".a",
+        "bücher.ch",
+        "a%41",
+        "u:p@a",
+        "[::1]",
+        "-a.b-",
+        "a_b",
+        "1.a",
+        "a.0xg",
+        "127.0.0.1",
+        "255.255.255.255",
+        "a.2b",
+        "localhost",
+        "",
+        "a^b",
+        "a|b",
+        "a b",
+        "\xad.org",
+        "a\u200b.org",
+    ]
+)
+_PORTS = st.sampled_from(
+    ["", ":", ":80", ":443", ":8080", ":0", ":08", ":65535", ":65536", ":64999", ":99999", ":a", ":1"]
+)
+_PATHS = st.lists(
+    st.sampled_from(["/", "a", "b.pdf", ".", "..", "%2e", "%2E%2e", "%41", "%zz", "%", "'", '"', "^", "|", "\\", "~", "\u00e9", " ", "{"])
+    | st.text(st.characters(codec="ascii"), max_size=3),
+    max_size=6,
+).map("".join)  # fmt: skip
+_TAILS = st.sampled_from(["", "?", "?a=b&c", "?a'b", "?%zz", "?a[0]=1", "#x", "?q#f", "?a b", "?\u00e9", "?a/b?c:d@e"])
+
+
+@settings(STEADY, max_examples=2_000)
+@given(_SCHEMES, _HOSTS, _PORTS, st.sampled_from(["/", ""]), _PATHS, _TAILS)
+def test_the_short_way_gives_what_the_long_way_gives(
+    scheme: str, host: str, port: str, slash: str, path: str, tail: str
+) -> None:
+    url = f"{scheme}://{host}{port}{slash}{path}{tail}"
+    plain = plain_request(url)
+    if plain is not None:
+        assert plain == download_request(url)
+
+
+@settings(STEADY, max_examples=300)
+@given(st.text(max_size=40))
+def test_the_short_way_takes_nothing_that_the_long_way_refuses(text: str) -> None:
+    for url in (text, f"https://{text}", f"http://a.org/{text}"):
+        if (plain := plain_request(url)) is not None:
+            assert plain == download_request(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        URL,
+        "http://127.0.0.1:43211/1.bin",
+        "https://a-b.example.org:8443/x/y%20z/(1)?a=b&c=%2F",
+        "https://repo.example.org/bitstream/1/2/a;b=c,d'e.pdf",
+    ],
+)
+def test_usual_urls_go_the_short_way(url: str) -> None:
+    assert plain_request(url) == download_request(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://xn--bcher-kva.ch/",
+        "http://a.org:80/",
+        "https://a.org:443/",
+        "http://a.org/./b",
+        "http://a.org/%2e/b",
+        "http://1.2.3/",
+        "http://A.org/",
+        "http://a.org",
+        "http://a.org/#b",
+        "http://a.org/\n",
+    ],
+)
+def test_what_needs_a_parser_gets_one(url: str) -> None:
+    assert plain_request(url) is None
+
+
+def test_a_very_long_url_gets_the_parser_too() -> None:
+    assert plain_request(f"http://a.org/{'x' * MAX_PLAIN}") is None

@@ -17,11 +17,13 @@ from longshore.cli.program import OK, SOME_FAILED
 from longshore.errors import BadInput
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from longshore.domain.model import JobRequest, Planned
     from longshore.ledger.planning import Again
     from longshore.lists import BadLine
 
-BATCH = 2_000  # requests in one transaction
+BATCH = 5_000  # requests in one transaction
 FORMATS = ("urls", "aria2", "jsonl", "csv", "metalink", "openalex", "unpaywall", "arxiv", "fetch", "sums", "parquet")
 
 
@@ -121,16 +123,29 @@ def _check(lists: list[Listed]) -> dict[str, int]:
 
 
 def _plan(call: Call, lists: list[Listed], again: Again) -> dict[str, int]:
-    new = planned = 0
-    with call.ledger(create=True) as ledger:
+    """Plan in batches; while one is being written, the next one is read."""
+    from longshore.depot.signals import rare_collections
+
+    counts = {"new": 0, "known": 0}
+    with rare_collections(ours=True), call.ledger(create=True) as ledger:
         items = chain.from_iterable(lists)
+        written: tuple[list[JobRequest], Future[list[Planned]]] | None = None
         while batch := list(islice(items, BATCH)):
-            made = ledger.plan(call.scope, batch, again=again)
-            planned += len(made)
-            new += sum(one.created for one in made)
-            if call.json:
-                _tell_planned(call, batch, made)
-    return {"new": new, "known": planned - new}
+            if written is not None:
+                _count(call, counts, *written)
+            written = batch, ledger.plan_begun(call.scope, batch, again=again)
+        if written is not None:
+            _count(call, counts, *written)
+    return counts
+
+
+def _count(call: Call, counts: dict[str, int], batch: list[JobRequest], planning: Future[list[Planned]]) -> None:
+    made = planning.result()
+    new = sum([one.created for one in made])
+    counts["new"] += new
+    counts["known"] += len(made) - new
+    if call.json:
+        _tell_planned(call, batch, made)
 
 
 def _tell_planned(call: Call, batch: list[JobRequest], made: list[Planned]) -> None:

@@ -9,6 +9,7 @@ from longshore.domain.model import Micros
 
 _lock = threading.Lock()
 _last = 0
+_VARIANT = {f"{digit:x}": "89ab"[digit & 3] for digit in range(16)}  # two bits say which kind of UUID this is
 _AHEAD = 60_000 << 12  # a clock that was set back by more than this starts anew: ids stay unique, not ordered
 
 
@@ -19,13 +20,16 @@ def new_ids(count: int, now: Micros) -> list[str]:
         base = (now // 1000) << 12  # milliseconds, then a 12-bit counter that carries over
         start = max(_last, base) if _last - base < _AHEAD else base
         _last = start + count
-    noise = os.urandom(8 * count)
+    noise = os.urandom(8 * count).hex()
     texts = []
+    prefix, high = "", -1
     for index in range(count):
-        clock = start + index
-        tail = int.from_bytes(noise[8 * index : 8 * index + 8], "big") & 0x3FFFFFFFFFFFFFFF | 0x8000000000000000
-        text = f"{clock >> 12:012x}7{clock & 0xFFF:03x}{tail:016x}"
-        texts.append(f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}")
+        clock, place = start + index, 16 * index
+        if clock >> 12 != high:
+            high = clock >> 12
+            prefix = f"{high >> 16:08x}-{high & 0xFFFF:04x}-7"
+        middle = _VARIANT[noise[place]] + noise[place + 1 : place + 4]
+        texts.append(f"{prefix}{clock & 0xFFF:03x}-{middle}-{noise[place + 4 : place + 16]}")
     return texts
 
 

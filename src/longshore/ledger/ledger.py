@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
 from itertools import islice
@@ -146,6 +146,12 @@ class Ledger(Lists):
         source = iter(requests)
         while part := list(islice(source, batch)):
             yield from self.plan(scope, part, again=again)
+
+    def plan_begun(
+        self, scope: Scope, requests: Sequence[JobRequest], *, again: planning.Again = "never"
+    ) -> Future[list[Planned]]:
+        """Do the same while the caller prepares the next batch; nothing is promised before the answer is there."""
+        return self.backend.submit(partial(planning.plan, scope=scope, requests=requests, again=again))
 
     def plan_job_if_absent(self, scope: Scope, *, work_id: str, artifact_id: str, canonical_url: str) -> str:
         """Plan one download by the seeds' triple and give its job's id."""

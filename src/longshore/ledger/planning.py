@@ -10,7 +10,7 @@ from typing import Final, Literal
 from longshore.domain.keys import check_text
 from longshore.domain.model import JobRequest, Planned, Scope, Status
 from longshore.domain.requests import download_request
-from longshore.domain.states import TORRENT, first_stage
+from longshore.domain.states import DOWNLOAD, TORRENT, first_stage
 from longshore.errors import BadInput, Conflict, NotFound
 from longshore.ledger.budgets import check_items
 from longshore.ledger.ids import new_ids
@@ -40,6 +40,7 @@ _TEXTS: Final = (
 )
 _STATUS: Final = {status.value: status for status in Status}
 _LIMIT: Final = 65_536
+FEW_LANES: Final = 8  # so few are simply marked again
 
 
 def plan(tx: Tx, scope: Scope, requests: Sequence[JobRequest], *, again: Again = "never") -> list[Planned]:
@@ -47,8 +48,7 @@ def plan(tx: Tx, scope: Scope, requests: Sequence[JobRequest], *, again: Again =
     check_scope(scope)
     if again not in _REPLANNED:
         raise BadInput(f"again is never, failed or always, not {again!r}")
-    for request in requests:
-        _check(request)
+    _check_all(requests)
     tx.enter(scope.tenant_id)
     known = _known(tx, scope, requests)
     found: dict[tuple[str, str | None], Row] = {}
@@ -84,8 +84,7 @@ def plan(tx: Tx, scope: Scope, requests: Sequence[JobRequest], *, again: Again =
 def preview(tx: Tx, scope: Scope, requests: Sequence[JobRequest]) -> list[Planned | None]:
     """Give the job that each request has now, in order; None where planning would make one. Changes nothing."""
     check_scope(scope)
-    for request in requests:
-        _check(request)
+    _check_all(requests)
     tx.enter(scope.tenant_id)
     known = _known(tx, scope, requests)
     rows = [known.get((request.job_type, request.key)) if request.key is not None else None for request in requests]
@@ -98,6 +97,44 @@ def plan_job_if_absent(tx: Tx, scope: Scope, *, work_id: str, artifact_id: str, 
     check_text("artifact_id", artifact_id)
     request = download_request(canonical_url, work_id=work_id, artifact_id=artifact_id)
     return plan(tx, scope, [request])[0].job_id
+
+
+def _check_all(requests: Sequence[JobRequest]) -> None:
+    """Refuse what could not be stored as it is; nothing is written before all are checked."""
+    texts: list[str] = []
+    for request in requests:
+        if _is_plain(request):
+            texts += (request.url, request.key, request.host)  # type: ignore[arg-type] # not None: _is_plain
+        else:
+            _check(request)
+    joined = "".join(texts)
+    if not joined.isascii() or "\0" in joined:  # rare: find out which one, and what is wrong with it
+        for request in requests:
+            _check(request)
+
+
+def _is_plain(request: JobRequest) -> bool:
+    """Tell a download that is nothing but its URL: most of a long list. What its texts hold is still to be checked."""
+    if request.__class__ is not JobRequest:
+        return False
+    url = request.url
+    return (
+        url is request.canonical_url
+        and url is request.work_id
+        and url is request.source_ref
+        and url.__class__ is str
+        and request.key.__class__ is str
+        and request.host.__class__ is str
+        and 0 < len(url) < _LIMIT
+        and 0 < len(request.key) < _LIMIT
+        and len(request.host) < _LIMIT
+        and request.job_type == DOWNLOAD
+        and request.priority.__class__ is int
+        and request.priority == 0
+        and request.max_attempts is None
+        and (request.run_id is request.request_id is request.user_id is request.retry_of is None)
+        and (request.book_id is request.media_type is request.source is None)
+    )
 
 
 def _check(request: JobRequest) -> None:
@@ -153,39 +190,7 @@ def _insert(tx: Tx, scope: Scope, make: Sequence[tuple[int, JobRequest, str | No
             _check_torrent(tx, scope, request)
     lanes = open_lanes(tx, scope, [request for _, request, _ in make])
     ids = new_ids(len(make), tx.now)
-    tenant, project, now = scope.tenant_id, scope.project_id, tx.now
-    rows = []
-    for (_, r, retry_of), job_id in zip(make, ids, strict=True):
-        canonical = r.canonical_url
-        rows.append(
-            (
-                tenant,
-                project,
-                job_id,
-                r.job_type,
-                first_stage(r.job_type),
-                0 if r.job_type == TORRENT else 1,
-                lanes[r.host, r.job_type],
-                r.priority,
-                now,
-                r.key,
-                None if r.work_id == canonical else r.work_id,
-                None if r.source_ref == canonical else r.source_ref,
-                None if r.url == canonical else r.url,
-                canonical,
-                r.host,
-                request_text(r),
-                r.max_attempts,
-                r.run_id,
-                r.request_id,
-                retry_of,
-                r.user_id,
-                r.book_id,
-                r.media_type,
-                r.source,
-            )
-        )
-    tx.many("plan_insert", rows)
+    tx.many("plan_insert", _rows(tx, scope, make, ids, lanes))
     beside = [
         (*scope, job_id, retry_of)
         for (_, request, retry_of), job_id in zip(make, ids, strict=True)
@@ -194,8 +199,30 @@ def _insert(tx: Tx, scope: Scope, make: Sequence[tuple[int, JobRequest, str | No
     if beside:
         tx.many("torrent_beside", beside)
     _link_inputs(tx, scope, [(job_id, request.inputs) for (_, request, _), job_id in zip(make, ids, strict=True)])
-    tx.many("count_add", [(tenant, project, Status.PENDING.value, len(make))])
+    tx.many("count_add", [(*scope, Status.PENDING.value, len(make))])
     return ids
+
+
+def _rows(
+    tx: Tx,
+    scope: Scope,
+    make: Sequence[tuple[int, JobRequest, str | None]],
+    ids: Sequence[str],
+    lanes: dict[tuple[str, str], int],
+) -> list[Row]:
+    tenant, project, now = scope.tenant_id, scope.project_id, tx.now
+    stages = {name: (first_stage(name), 0 if name == TORRENT else 1) for name in {r.job_type for _, r, _ in make}}
+    rows: list[Row] = []
+    for (_, r, retry_of), job_id in zip(make, ids, strict=True):
+        kind, canonical = r.job_type, r.canonical_url
+        stage, ready = stages[kind]
+        work = None if r.work_id == canonical else r.work_id
+        source = None if r.source_ref == canonical else r.source_ref
+        url = None if r.url == canonical else r.url
+        head = (tenant, project, job_id, kind, stage, ready, lanes[r.host, kind], r.priority, now, r.key, work, source)
+        rest = (r.max_attempts, r.run_id, r.request_id, retry_of, r.user_id, r.book_id, r.media_type, r.source)
+        rows.append((*head, url, canonical, r.host, request_text(r), *rest))
+    return rows
 
 
 def open_lanes(tx: Tx, scope: Scope, requests: Iterable[JobRequest]) -> dict[tuple[str, str], int]:
@@ -206,11 +233,24 @@ def open_lanes(tx: Tx, scope: Scope, requests: Iterable[JobRequest]) -> dict[tup
         top = tops.get(name)
         if top is None or request.priority > top:
             tops[name] = request.priority
-    tx.many("host_known", [(host, tx.now) for host in sorted({host for host, _ in tops}) if host])
-    rows = [
-        (*scope, host, job_type, 0 if job_type == TORRENT else 1, top) for (host, job_type), top in sorted(tops.items())
-    ]
-    return {(host, job_type): lane_id for lane_id, host, job_type in tx.many("lane_put", rows)}
+    lanes = _standing_lanes(tx, scope, tops) if tx.dialect == "sqlite" and len(tops) > FEW_LANES else {}
+    fresh = [name for name in sorted(tops) if name not in lanes]
+    tx.many("host_known", [(host, tx.now) for host in sorted({host for host, _ in fresh}) if host])
+    rows = [(*scope, host, job_type, 0 if job_type == TORRENT else 1, tops[host, job_type]) for host, job_type in fresh]
+    for lane_id, host, job_type in tx.many("lane_put", rows):
+        lanes[host, job_type] = lane_id
+    return lanes
+
+
+def _standing_lanes(tx: Tx, scope: Scope, tops: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+    """Find the lanes that are marked as these jobs need it already: a long list comes back to its hosts in every batch."""
+    where = {"tenant_id": scope.tenant_id, "project_id": scope.project_id}
+    found = tx.all("lanes_standing", hosts=encoded(sorted({host for host, _ in tops})), **where)
+    return {
+        (host, job_type): lane_id
+        for lane_id, host, job_type, ready, top in found
+        if ready == 1 and top >= tops.get((host, job_type), top + 1)
+    }
 
 
 def _check_torrent(tx: Tx, scope: Scope, request: JobRequest) -> None:

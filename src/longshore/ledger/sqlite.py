@@ -14,6 +14,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -31,6 +33,7 @@ OLDEST: Final = (3, 51, 3)  # older ones can corrupt a WAL database that several
 GROUP: Final = 64  # verbs that may share one commit
 CACHE_KIB: Final = 65_536
 CHECKPOINT_PAGES: Final = 8_192
+BLOCKS: Final = (256, 32)  # rows of a plain insert that are one step: see _insert_blocks
 PRAGMAS: Final[dict[str, int | str]] = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
 
 failpoints.declare("ledger.begin", "ledger.commit", "ledger.committed")
@@ -141,6 +144,8 @@ class SqliteTx:
         if not rows:
             return []
         statement = self._statements[name]
+        if statement.block is not None and len(rows) >= BLOCKS[-1]:
+            rows = self._insert_blocks(statement, rows)
         if statement.gathered is None:
             return self._cursor.executemany(statement.text, rows).fetchall()
         groups: dict[Row, list[Any]] = {}
@@ -148,6 +153,28 @@ class SqliteTx:
             groups.setdefault(tuple([row[place] for place in statement.common]), []).append(row[statement.gathered])
         calls = [(json.dumps(items), *common) for common, items in groups.items()]
         return self._cursor.executemany(statement.text, calls).fetchall()
+
+    def _insert_blocks(self, statement: Statement, rows: Sequence[Row]) -> Sequence[Row]:
+        """Insert whole blocks of rows, each in one step; give the rows that are left over.
+
+        The interpreter's lock is let go per step: row by row, the writer would ask for it again a thousand times while
+        another thread computes. Texts stay below 16 KiB, beyond which they are not kept prepared.
+        """
+        width, done = len(statement.columns), 0
+        for size in BLOCKS:
+            if size * (2 * width + 2) > 15_000 or len(rows) - done < size:
+                continue
+            text = _block_text(statement, size)
+            while len(rows) - done >= size:
+                self._cursor.execute(text, tuple(chain.from_iterable(rows[done : done + size])))
+                done += size
+        return rows[done:]
+
+
+@cache
+def _block_text(statement: Statement, size: int) -> str:
+    row = f"({','.join('?' * len(statement.columns))})"
+    return (statement.block or "").format(rows=",".join([row] * size))
 
 
 class _Call:

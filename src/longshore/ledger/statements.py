@@ -28,6 +28,7 @@ _EACH_TEXT: Final = {
     "sqlite": r"json_each(:\1)",
     "postgres": r"jsonb_array_elements_text(CAST(:\1 AS jsonb)) AS each(value)",
 }
+_PLAIN_INSERT: Final = re.compile(r"(INSERT INTO [^;]*?\))\s*VALUES\s*\(([^()]*)\)\Z", re.DOTALL)
 _folders: list[Path] = [Path(__file__).parent / "sql"]
 
 
@@ -40,6 +41,7 @@ class Statement:
     columns: tuple[str, ...]  # of the positional rows of tx.many; () when parameters go by name
     gathered: int | None = None  # the place of the column that {all …} gathers
     common: tuple[int, ...] = ()  # the places of the other columns that the text uses
+    block: str | None = None  # a plain insert of several rows: `many` puts their placeholders in
 
 
 def register(folder: Path) -> None:
@@ -102,7 +104,18 @@ def _prepared(name: str, body: str, columns: tuple[str, ...], fragments: dict[st
     if gathered := _ALL.search(body):
         return _gathering(name, body, columns, gathered[1])
     places = {column: f"?{number}" for number, column in enumerate(columns, 1)}
-    return Statement(name, _PARAMETER.sub(lambda match: places[match[1]], body), columns)
+    text = _PARAMETER.sub(lambda match: places[match[1]], body)
+    return Statement(name, text, columns, block=_block(body, columns))
+
+
+def _block(body: str, columns: tuple[str, ...]) -> str | None:
+    """Give the text that inserts many rows in one step, where an insert is nothing but its values."""
+    match = _PLAIN_INSERT.match(body)
+    if match is None:
+        return None
+    places = {column: f"column{number}" for number, column in enumerate(columns, 1)}
+    values = _PARAMETER.sub(lambda parameter: places[parameter[1]], match[2])
+    return f"{match[1]} SELECT {values} FROM (VALUES {{rows}})"
 
 
 def _gathering(name: str, body: str, columns: tuple[str, ...], gathered: str) -> Statement:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from longshore.domain.model import JobRequest
-from longshore.domain.requests import download_request
+from longshore.domain.requests import download_request, plain_request
 from longshore.errors import BadInput, NotAUrl
 from longshore.lists.lines import BadLine, text_lines
 
@@ -82,6 +82,8 @@ class _Item:
         """Make the job, or say what is wrong with it."""
         if self.bad is not None:
             return self.bad
+        if self.options is None and (plain := plain_request(self.line)) is not None:
+            return plain
         try:
             if self.options is None and "\t" not in self.line:
                 return download_request(self.line)

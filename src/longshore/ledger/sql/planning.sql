@@ -66,6 +66,12 @@ ON CONFLICT (tenant_id, project_id, host, job_type) DO UPDATE
        ready = CASE WHEN excluded.ready = 1 THEN 1 ELSE lanes.ready END
 RETURNING lane_id, host, job_type
 
+-- lanes_standing @sqlite --
+-- The lanes of a list of hosts, as they are marked now. (On PostgreSQL lanes_put looks before it writes.)
+SELECT l.lane_id, l.host, l.job_type, l.ready, l.top
+  FROM {each hosts} AS h
+  CROSS JOIN lanes AS l ON l.tenant_id = :tenant_id AND l.project_id = :project_id AND l.host = h.value
+
 -- lane_ready (top, lane_id) --
 -- A known lane got a ready job.
 UPDATE lanes
