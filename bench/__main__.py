@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import tempfile
@@ -12,6 +13,19 @@ from bench import report
 from bench.peers import OURS
 from bench.scenes import SCENES
 
+PACKAGES = {"curl": "curl", "wget2": "wget2", "aria2c": "aria2", "nginx": "nginx-light", "openssl": "openssl"}
+
+
+def install_peers() -> None:
+    """Install what is missing from the system's packages."""
+    missing = [name for tool, name in PACKAGES.items() if not shutil.which(tool, path="/usr/bin:/usr/sbin:/bin")]
+    if not missing:
+        return
+    if os.geteuid() or not shutil.which("apt-get"):
+        raise SystemExit(f"missing: {' '.join(missing)} (install them, or run as root)")
+    subprocess.run(["apt-get", "update", "-qq"], check=True)
+    subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], check=True)
+
 
 def main() -> None:
     """Run the named sets, or all, and write bench/results/."""
@@ -20,23 +34,18 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--no-write", action="store_true", help="print only")
     given = parser.parse_args()
-    missing = [
-        tool for tool in ("curl", "wget2", "aria2c", "nginx") if not shutil.which(tool, path="/usr/bin:/usr/sbin:/bin")
-    ]
-    if missing:
-        names = ["nginx-light" if name == "nginx" else "aria2" if name == "aria2c" else name for name in missing]
-        subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *names], check=True)
+    install_peers()
     work = Path(tempfile.mkdtemp(prefix="longshore-bench-files-", dir="/var/tmp"))
     scenes = []
     try:
         for name in given.sets or list(SCENES):
             print(f"{name}: {(SCENES[name].__doc__ or '').strip()}", flush=True)
             scenes.append(SCENES[name](work, given.repeat))
+            if not given.no_write:
+                report.write(scenes[-1], OURS)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     print(report.table(scenes, OURS))
-    if not given.no_write:
-        report.write(scenes, OURS)
 
 
 if __name__ == "__main__":

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +27,16 @@ class Figure:
     peak_rss_mib: float
 
 
-def measure(command: str, *, cwd: Path, env: dict[str, str] | None = None, log: Path | None = None) -> Figure:
+def measure(command: str, *, cwd: Path, log: Path | None = None) -> Figure:
     """Run a shell command; its children's CPU and the largest resident set count."""
-    started = time.perf_counter()
-    with open(log or os.devnull, "ab") as out:
-        process = subprocess.Popen(["bash", "-c", f"set -e\n{command}"], cwd=cwd, env=env, stdout=out, stderr=out)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    wall = time.perf_counter() - started
-    if process.returncode:
+    env = os.environ | {"PYTHONPATH": str(HERE.parent / "src")}
+    watch = [sys.executable, "-I", "-S", str(HERE / "stopwatch.py"), str(log or os.devnull), command]
+    told = subprocess.run(watch, cwd=cwd, env=env, stdout=subprocess.PIPE, check=True, text=True).stdout
+    wall, cpu, rss, code = (float(word) for word in told.split())
+    if code:
         tail = log.read_text(errors="replace")[-2000:] if log else ""
-        raise SystemExit(f"exit {process.returncode}: {command[:200]}\n{tail}")
-    return Figure(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+        raise SystemExit(f"exit {code:.0f}: {command[:200]}\n{tail}")
+    return Figure(wall, cpu, rss / 1024)
 
 
 @contextlib.contextmanager
@@ -107,46 +106,14 @@ def nginx(root: Path, *, rate: str = "2m", access: bool = False) -> Iterator[tup
         shutil.rmtree(home, ignore_errors=True)
 
 
-class FarAway:
-    """A proxy that adds a delay in each direction and does not limit the rate."""
-
-    def __init__(self, port: int, delay_s: float) -> None:
-        self._target, self._delay = port, delay_s
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self.port = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
-
-    async def _listen(self) -> int:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 20)
-        return int(self._server.sockets[0].getsockname()[1])
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._target, limit=1 << 20)
-        await asyncio.gather(self._carry(reader, up_writer), self._carry(up_reader, writer))
-
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(1024)
-
-        async def take() -> None:
-            while data := await reader.read(65536):
-                await waiting.put((self._loop.time() + self._delay, data))
-            await waiting.put((0.0, b""))
-
-        taking = asyncio.ensure_future(take())
-        with contextlib.suppress(ConnectionError, OSError):
-            while True:
-                due, data = await waiting.get()
-                if not data:
-                    break
-                if (rest := due - self._loop.time()) > 0:
-                    await asyncio.sleep(rest)
-                writer.write(data)
-                await writer.drain()
-        taking.cancel()
-        writer.close()
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+@contextlib.contextmanager
+def far_away(port: int, delay_s: float) -> Iterator[int]:
+    """Give the port of a proxy, in a process of its own, that adds a delay in each direction."""
+    command = [sys.executable, str(HERE / "delay.py"), str(port), str(delay_s)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+    finally:
+        process.terminate()
+        process.wait(10)

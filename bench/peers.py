@@ -62,6 +62,11 @@ def longshore(where: Path, urls: Sequence[str]) -> str:
     return f"{PROGRAM} add {write_list(where, urls)} {common} && {PROGRAM} run {common}"
 
 
+def longshore_split(where: Path, urls: Sequence[str]) -> str:
+    """The same with one body over as many connections as aria2c is told to use."""
+    return longshore(where, urls).replace("-q", "--set transfer.segments=16 -q")
+
+
 def aria2c_split(where: Path, urls: Sequence[str]) -> str:
     """Fetch one body over 16 connections with aria2c's own splitting."""
     return f"aria2c -q -d out --no-conf -x16 -s16 '{urls[0]}'"
@@ -80,6 +85,7 @@ def curl_sync(where: Path, urls: Sequence[str]) -> str:
 CURL, CURL_HASH_SYNC = Peer("curl -Z", curl), Peer("curl -Z + sha256sum + sync", curl_hash_sync)
 WGET2, ARIA2C, LONGSHORE = Peer("wget2", wget2), Peer("aria2c", aria2c), Peer(OURS, longshore)
 ARIA2C_16, ARIA2C_16_1M = Peer("aria2c -x16 -s16", aria2c_split), Peer("aria2c -x16 -s16 -k1M", aria2c_split_1m)
+LONGSHORE_16 = Peer(OURS, longshore_split)
 CURL_SYNC = Peer("curl + sync", curl_sync)
 
 

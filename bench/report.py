@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import statistics
+import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,26 @@ from typing import Any
 from bench.machine import Figure
 
 RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A figure that must be reached, as it was measured."""
+
+    what: str
+    seen: float
+    wanted: float
+    most_is_best: bool
+
+    @property
+    def reached(self) -> bool:
+        """Whether it was."""
+        return self.seen >= self.wanted if self.most_is_best else self.seen <= self.wanted
+
+    def __str__(self) -> str:
+        sign = "≥" if self.most_is_best else "≤"
+        word = "reached" if self.reached else "NOT reached"
+        return f"{self.what}: {self.seen:,.2f} ({sign} {self.wanted:,g}: {word})"
 
 
 @dataclass(slots=True)
@@ -22,6 +44,21 @@ class Scene:
     about: str
     runs: dict[str, list[Figure]] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, float] = field(default_factory=dict)
+    limits: list[Limit] = field(default_factory=list)
+    load: float = field(default_factory=lambda: os.getloadavg()[0])
+
+    def faster(self, ours: str, peer: str, wanted: float, *, what: str | None = None) -> None:
+        """Ask for at least so many times a peer's speed."""
+        if peer in self.runs and ours in self.runs:
+            seen = self.median(peer) / self.median(ours)
+            self.limits.append(Limit(what or f"times as fast as {peer}", seen, wanted, most_is_best=True))
+
+    def at_most(self, ours: str, peer: str, wanted: float) -> None:
+        """Ask for at most so much of a peer's time."""
+        if peer in self.runs and ours in self.runs:
+            seen = self.median(ours) / self.median(peer)
+            self.limits.append(Limit(f"time beside {peer}", seen, wanted, most_is_best=False))
 
     def note(self, peer: str, figure: Figure) -> None:
         """Keep one run."""
@@ -45,12 +82,14 @@ class Scene:
                 for peer in self.runs
                 if ours in self.runs and peer != ours
             },
+            "load_average_at_start": round(self.load, 1),
+            "must_reach": [asdict(limit) | {"reached": limit.reached} for limit in self.limits],
             **({"extra": self.extra} if self.extra else {}),
         }
 
 
 def table(scenes: list[Scene], ours: str) -> str:
-    """Write the table: median, ratio to ours, CPU, memory."""
+    """Write the table (median, ratio to ours, CPU, memory) and what had to be reached."""
     lines = ["| set | program | wall s | we are faster by | CPU s | peak MiB |", "|---|---|---|---|---|---|"]
     for scene in scenes:
         for peer, runs in scene.runs.items():
@@ -59,40 +98,39 @@ def table(scenes: list[Scene], ours: str) -> str:
             rss = max(run.peak_rss_mib for run in runs)
             lines.append(f"| {scene.name} | {peer} | {scene.median(peer):.2f} | {ratio} | {cpu:.2f} | {rss:.0f} |")
         lines.extend(f"| {scene.name} | {name} | | {value} | | |" for name, value in scene.extra.items())
+    lines += ["", "Must reach:", ""]
+    lines.extend(
+        f"- {scene.name} (load {scene.load:.1f} at its start): {limit}" for scene in scenes for limit in scene.limits
+    )
     return "\n".join(lines)
 
 
-def write(scenes: list[Scene], ours: str) -> None:
-    """Write the JSON, the table and the picture into bench/results/."""
+def write(scene: Scene, ours: str) -> None:
+    """Write one set's JSON, table and picture into bench/results/: sets may run on different days."""
     RESULTS.mkdir(exist_ok=True)
-    body = {
-        "machine": f"{platform.machine()}, Linux {platform.release()}",
-        "scenes": [scene.as_json(ours) for scene in scenes],
-    }
-    (RESULTS / "bench.json").write_text(json.dumps(body, indent=1) + "\n")
-    (RESULTS / "bench.md").write_text(table(scenes, ours) + "\n")
-    picture(scenes, ours, RESULTS / "bench.png")
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}"
+    body = {"machine": machine, "at": time.strftime("%Y-%m-%d", time.gmtime())} | scene.as_json(ours)
+    (RESULTS / f"{scene.name}.json").write_text(json.dumps(body, indent=1) + "\n")
+    (RESULTS / f"{scene.name}.md").write_text(f"{scene.about}. {machine}.\n\n{table([scene], ours)}\n")
+    picture(scene, ours, RESULTS / f"{scene.name}.png")
 
 
-def picture(scenes: list[Scene], ours: str, where: Path) -> None:
-    """Draw bars: wall time of each program as a share of the slowest of its set."""
+def picture(scene: Scene, ours: str, where: Path) -> None:
+    """Draw bars: the median wall time of each program."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    drawn = [scene for scene in scenes if len(scene.runs) > 1]
-    if not drawn:
-        return
-    figure, axes = plt.subplots(len(drawn), 1, figsize=(8, 1.2 + 1.3 * len(drawn)), squeeze=False)
-    for scene, axis in zip(drawn, axes[:, 0], strict=True):
-        names = list(scene.runs)
-        walls = [scene.median(name) for name in names]
-        axis.barh(names, walls, color=["#0b7285" if name == ours else "#adb5bd" for name in names])
-        axis.set_title(f"{scene.name}: {scene.about}", fontsize=9, loc="left")
-        axis.tick_params(labelsize=8)
-        axis.invert_yaxis()
-        for place, wall in enumerate(walls):
-            axis.text(wall, place, f" {wall:.2f} s", va="center", fontsize=8)
+    names = list(scene.runs)
+    walls = [scene.median(name) for name in names]
+    figure, axis = plt.subplots(figsize=(8, 1.2 + 0.3 * len(names)))
+    axis.barh(names, walls, color=["#0b7285" if name.startswith(ours) else "#adb5bd" for name in names])
+    axis.set_title(f"{scene.name}: {scene.about} (median seconds)", fontsize=9, loc="left")
+    axis.tick_params(labelsize=8)
+    axis.invert_yaxis()
+    for place, wall in enumerate(walls):
+        axis.text(wall, place, f" {wall:.2f} s", va="center", fontsize=8)
     figure.tight_layout()
-    figure.savefig(where, dpi=110)
+    figure.savefig(where, dpi=110, metadata={"Software": None})
+    plt.close(figure)
