@@ -23,7 +23,7 @@ from longshore.ledger.sweeping import release_dead
 from longshore.ledger.tx import Tx
 from tests.engine.conftest import MakeDepot
 from tests.support.disks import small_disk
-from tests.support.origin import Gate, Origin, Thing, check_stamps, stamped, status
+from tests.support.origin import Gate, Origin, Thing, check_stamps, chunked, stamped, status
 
 PATIENCE_S = 60.0
 
@@ -235,6 +235,17 @@ def test_a_tenants_budget_is_kept(make_depot: MakeDepot, origin: Origin) -> None
     assert (got.status, got.reason) == (Status.FAILED, "quota_exceeded")
 
 
+@pytest.mark.parametrize("size", [300_000, 3_000_000])
+def test_a_body_that_does_not_say_how_long_it_is_keeps_the_budget(
+    make_depot: MakeDepot, origin: Origin, size: int
+) -> None:
+    depot = make_depot(quota={"tenant_bytes": 290_000})
+    got = depot.get([origin.add("/endless", chunked(Thing(stamped(1, size)), 50_000))])[0]
+    assert (got.status, got.reason) == (Status.FAILED, "quota_exceeded")
+    assert list(depot.store.parts()) == []
+    assert list(depot.store.walk()) == []
+
+
 @pytest.mark.parametrize("large", [False, True])
 def test_what_nobody_foresaw_ends_one_attempt_only(
     depot: Depot, origin: Origin, monkeypatch: pytest.MonkeyPatch, large: bool
@@ -276,5 +287,7 @@ def test_a_tenants_budget_is_kept_by_uploads_too(make_depot: MakeDepot, tmp_path
     small.write_bytes(stamped(1, 5_000))
     with pytest.raises(OverBudget):
         depot.put(large)
+    with pytest.raises(OverBudget), large.open("rb") as stream:  # whose length nobody knows before
+        depot.put(stream)
     assert list(depot.store.parts()) == []
     assert depot.put(small).artifact is not None

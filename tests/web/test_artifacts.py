@@ -144,6 +144,16 @@ def test_an_upload_of_nothing_and_of_megabytes(site: Site) -> None:
         assert client.get(f"/api/v1/artifacts/{artifact['artifact_id']}/content").body == body
 
 
+def test_an_upload_keeps_the_tenants_budget(site: Site) -> None:
+    site.store.count_by(lambda _: 0, lambda tenant: 4_000 if tenant == "tight" else 0)
+    client = site.client("write", tenant="tight")
+    answer = client.post("/api/v1/artifacts", body=bytes(5_000))
+    assert (answer.status, answer.json()["reason"]) == (403, "quota_exceeded")
+    assert client.get("/api/v1/jobs").json()["jobs"] == []
+    assert not any(part.scope.tenant_id == "tight" for part in site.store.parts())
+    assert client.post("/api/v1/artifacts", body=bytes(3_000)).status == 201
+
+
 def test_lost_bytes_are_gone_not_an_error_of_ours(site: Site) -> None:
     scope = Scope("lost", "default")
     _, artifact = site.complete("https://lost.example/", b"soon gone", scope=scope)

@@ -22,7 +22,7 @@ from longshore.engine.digests import digests_of
 from longshore.engine.known import KnownContent
 from longshore.engine.mishaps import mishap_of
 from longshore.engine.sink import AskAgain, BodySink
-from longshore.errors import LongshoreError, Reasoned
+from longshore.errors import LongshoreError, Reasoned, StoreError
 from longshore.ledger.advancing import advance
 from longshore.ledger.hosts import hop
 from longshore.ledger.records import Move
@@ -342,7 +342,7 @@ class _Kept:
 
 def _worth_keeping(error: BaseException) -> bool:
     """Bytes of an attempt that may go on are kept; those of one that must start over, or is over, are not."""
-    return not isinstance(error, Reasoned) or kind_of(error.reason) not in _WORTHLESS
+    return not isinstance(error, (Reasoned, StoreError)) or kind_of(error.reason) not in _WORTHLESS
 
 
 def _judge_fresh(head: Head) -> resume.Decision | None:

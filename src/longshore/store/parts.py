@@ -119,7 +119,7 @@ class Part:
         self._hash = hashlib.sha256()
         self.size_bytes = 0  # written and hashed, in order
         self.head = b""
-        self.reservation: Reservation | None = None
+        self._reservation: Reservation | None = None
         self.fsync_s = 0.0
 
     def _open_direct(self) -> int | None:
@@ -127,6 +127,17 @@ class Part:
             return os.open(BODY, os.O_WRONLY | os.O_DIRECT | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._directory)
         except OSError:
             return None  # tmpfs and others refuse: the page cache does it
+
+    @property
+    def reservation(self) -> Reservation | None:
+        """The room that was set aside for these bytes; a new one gives the old one back."""
+        return self._reservation
+
+    @reservation.setter
+    def reservation(self, room: Reservation | None) -> None:
+        old, self._reservation = self._reservation, room
+        if old is not None:
+            old.release()
 
     @property
     def durable_bytes(self) -> int:
@@ -181,8 +192,8 @@ class Part:
                 disk.write_all(self.fd, data, offset)
         except OSError as error:
             raise disk.typed(error, "writing a part") from error
-        if self.reservation is not None:
-            self.reservation.used(len(data))
+        if self._reservation is not None:
+            self._reservation.used(len(data))
 
     def _write_direct(self, data: bytes | memoryview, offset: int) -> bool:
         """Write past the page cache; False, from now on, where the device takes no such writes."""
@@ -329,9 +340,7 @@ class Part:
             if fd is not None and fd >= 0:
                 os.close(fd)
         self.fd, self.direct_fd, self._directory = -1, None, -1
-        if self.reservation is not None:
-            self.reservation.release()
-            self.reservation = None
+        self.reservation = None
 
     def discard(self) -> None:
         """Close, and remove everything."""

@@ -33,8 +33,15 @@ class WaitingRoom:
             return self.staging.old_part(scope, job_id)
 
     def part(self, scope: Scope, job_id: str, epoch: int, *, adopt: PartFacts | None = None) -> Part:
-        """Make a private part; with `adopt`, begin with a copy of the older part's durable prefix."""
-        return self.staging.part(scope, job_id, epoch, adopt)
+        """Make a private part; with `adopt`, begin with a copy of the older part's durable prefix.
+
+        Whoever knows how many bytes come gives it a reservation of that size. Until then it has one of nothing, so that
+        bytes nobody announced are watched as well.
+        """
+        room = self.reserve(scope, 0)
+        part = self.staging.part(scope, job_id, epoch, adopt)
+        part.reservation = room
+        return part
 
     def pump(self, part: Part, resume: Callable[[], object] | None = None) -> Pump:
         """Make the pump that carries a large body into its part."""
