@@ -27,9 +27,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-BINARY = shutil.which("qbittorrent-nox") or "/usr/bin/qbittorrent-nox"
+import pytest
+
 PASSWORD = "test-only-password"
+# Which real client: the system's 4.5, and those of two newer Debian suites, which scripts/qbittorrent.sh unpacks.
+SUITES = {"v4": "", "v5": "trixie", "newest": "sid"}
 T = TypeVar("T")
+
+
+def command(version: str) -> list[str]:
+    """Give the command that runs a client: a newer one brings its own libraries and its own loader."""
+    if not SUITES[version]:
+        return [shutil.which("qbittorrent-nox") or "/usr/bin/qbittorrent-nox"]
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    home = Path(os.environ.get("LONGSHORE_COMPONENTS") or Path(cache, "longshore-components"))
+    root = home / f"qbittorrent-{SUITES[version]}"
+    program = root / "usr/bin/qbittorrent-nox"
+    if not program.exists():
+        missing = f"there is no qBittorrent in {root}; `scripts/qbittorrent.sh {SUITES[version]}` unpacks it"
+        assert os.environ.get("CI") != "true", missing
+        pytest.skip(missing)
+    loader = next(root.glob("usr/lib/*/ld-linux*.so.*"))
+    return [str(loader), "--library-path", f"{loader.parent}:{loader.parent}/libproxy", str(program)]
 
 
 def until(what: str, ask: Callable[[], T], limit_s: float = 60.0) -> T:
@@ -133,8 +152,8 @@ MigrationVersion=4
 class Qbt:
     """One qbittorrent-nox with its own profile; `start` after `stop` or `kill` continues with the same profile."""
 
-    def __init__(self, root: Path, *, max_fail: int = 5, temp: bool = False) -> None:
-        self.root = root
+    def __init__(self, root: Path, *, version: str = "v4", max_fail: int = 5, temp: bool = False) -> None:
+        self.root, self.version = root, version
         self.save = root / "save"
         self.save.mkdir(parents=True)
         (root / "incomplete").mkdir()
@@ -159,6 +178,11 @@ class Qbt:
         )
 
     @property
+    def generation(self) -> str:
+        """How the client's own name for its version begins."""
+        return "v4." if self.version == "v4" else "v5."
+
+    @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.web_port}"
 
@@ -178,7 +202,7 @@ class Qbt:
     def _spawn(self) -> None:
         with open(self.root / "stdout.log", "ab") as log:
             self.process = subprocess.Popen(
-                [BINARY, f"--profile={self.root}/profile"],
+                [*command(self.version), f"--profile={self.root}/profile"],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

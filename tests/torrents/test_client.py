@@ -106,8 +106,8 @@ def test_nobody_there() -> None:
     assert PASSWORD not in str(caught.value)
 
 
-def test_a_refused_password_is_tried_once(tmp_path: Path) -> None:
-    qbt = Qbt(tmp_path / "q", max_fail=2)
+def test_a_refused_password_is_tried_once(tmp_path: Path, version: str) -> None:
+    qbt = Qbt(tmp_path / "q", version=version, max_fail=2)
     qbt.start()
     try:
         wrong = Client(settings_for(qbt.url, password="wrong"))
@@ -115,13 +115,13 @@ def test_a_refused_password_is_tried_once(tmp_path: Path) -> None:
             with pytest.raises(ClientRefused):
                 wrong.everything()
         # One wrong try of two allowed: the right password still gets in, so we did not loop.
-        assert Client(settings_for(qbt.url)).version()[0].startswith("v4")
+        assert Client(settings_for(qbt.url)).version()[0].startswith(qbt.generation)
     finally:
         qbt.stop()
 
 
-def test_a_ban_is_waited_for(tmp_path: Path) -> None:
-    qbt = Qbt(tmp_path / "q", max_fail=1)
+def test_a_ban_is_waited_for(tmp_path: Path, version: str) -> None:
+    qbt = Qbt(tmp_path / "q", version=version, max_fail=1)
     qbt.start()
     try:
         with pytest.raises(ClientRefused):
@@ -142,9 +142,9 @@ def test_a_ban_is_waited_for(tmp_path: Path) -> None:
 
 def test_the_session_is_renewed_once_when_it_ended(shared: Swarm) -> None:
     client = Client(settings_for(shared.qbt.url))
-    assert client.version()[1] == "2.8.19"
+    assert client.everything() is not None
     client._api.auth_log_out()
-    assert client.version()[1] == "2.8.19"
+    assert client.version()[0].startswith(shared.qbt.generation)
 
 
 def test_secrets_stand_in_no_message() -> None:
@@ -163,7 +163,7 @@ def test_environment_proxies_are_not_used(shared: Swarm, monkeypatch: pytest.Mon
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
-    assert Client(settings_for(shared.qbt.url)).version()[0] == "v4.5.2"
+    assert Client(settings_for(shared.qbt.url)).version()[0].startswith(shared.qbt.generation)
 
 
 # --- 5.x at the wire

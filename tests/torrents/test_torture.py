@@ -16,8 +16,8 @@ from tests.torrents.bench import bench
 pytestmark = pytest.mark.torture
 
 
-def test_250_jobs_are_each_polled_within_three_cycles(tmp_path: Path) -> None:
-    with swarm(tmp_path / "s") as own, bench(tmp_path / "depot", own.qbt.url) as depot:
+def test_250_jobs_are_each_polled_within_three_cycles(tmp_path: Path, version: str) -> None:
+    with swarm(tmp_path / "s", version=version) as own, bench(tmp_path / "depot", own.qbt.url) as depot:
         jobs = []
         for n in range(250):
             digest = random.Random(n).randbytes(20).hex()
@@ -30,8 +30,8 @@ def test_250_jobs_are_each_polled_within_three_cycles(tmp_path: Path) -> None:
         assert len(own.qbt.api().torrents_info()) == 250
 
 
-def test_a_full_disk_at_the_client_is_waited_for_and_then_told(tmp_path: Path) -> None:
-    with small_disk("200k") as disk, swarm(tmp_path / "s") as own:
+def test_a_full_disk_at_the_client_is_waited_for_and_then_told(tmp_path: Path, version: str) -> None:
+    with small_disk("200k") as disk, swarm(tmp_path / "s", version=version) as own:
         made = own.make("large.epub", os.urandom(2_000_000))
         with bench(tmp_path / "depot", own.qbt.url, save_path=str(disk)) as depot:
             job_id = depot.start(made)
@@ -45,8 +45,8 @@ def test_a_full_disk_at_the_client_is_waited_for_and_then_told(tmp_path: Path) -
             assert depot.job(job_id).failure_reason == "external_error"
 
 
-def test_a_full_disk_at_the_store_only_waits(tmp_path: Path) -> None:
-    with small_disk("3m") as disk, swarm(tmp_path / "s") as own:
+def test_a_full_disk_at_the_store_only_waits(tmp_path: Path, version: str) -> None:
+    with small_disk("3m") as disk, swarm(tmp_path / "s", version=version) as own:
         made = own.make("large.epub", os.urandom(2_000_000))
         with bench(tmp_path / "depot", own.qbt.url, store=disk / "store") as depot:
             (disk / "filler").write_bytes(b"x" * 1_500_000)
@@ -58,8 +58,8 @@ def test_a_full_disk_at_the_store_only_waits(tmp_path: Path) -> None:
             assert depot.bytes_of(depot.results(job_id)[0]) == made.path.read_bytes()
 
 
-def test_a_client_that_is_killed_again_and_again(tmp_path: Path) -> None:
-    with swarm(tmp_path / "s") as own, bench(tmp_path / "depot", own.qbt.url) as depot:
+def test_a_client_that_is_killed_again_and_again(tmp_path: Path, version: str) -> None:
+    with swarm(tmp_path / "s", version=version) as own, bench(tmp_path / "depot", own.qbt.url) as depot:
         content = os.urandom(8_000_000)
         made = own.make("slow.epub", content)
         job_id = depot.start(made.magnet)
