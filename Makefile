@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 JOBS ?= 3
-.PHONY: help setup components lint types imports check test demo bench mutants torture clean bench-ledger bench-pages bench-scaleout screenshots
+.PHONY: help setup components clients lint types imports check test demo bench mutants torture clean bench-ledger bench-pages bench-scaleout screenshots
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -44,7 +44,10 @@ bench: setup  ## every peer and us side by side; BENCH="small large" for some se
 mutants: setup components  ## put known defects back: the suite must go red for each
 	@$(PY) -m scripts.mutants
 
-torture: setup components  ## the long crash and fault suite
+clients:  ## newer qBittorrents (5.1 and the newest) from Debian's newer suites, unpacked beside the system's
+	@scripts/qbittorrent.sh trixie sid
+
+torture: setup components clients  ## the long crash and fault suite
 	@$(PY) -m pytest -n $(JOBS) --dist worksteal -m torture
 
 clean:  ## remove what make made

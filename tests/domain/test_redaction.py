@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longshore.domain.redaction import safe_text, safe_url
+from longshore.domain.redaction import safe_source, safe_text, safe_url
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,34 @@ def test_userinfo_never_shows(before: str, after: str) -> None:
     for separator in "/?#":
         before = before.replace(separator, "")
     assert "CANARY" not in safe_url(f"https://{before}CANARY@host/{after.replace('CANARY', '')}")
+
+
+@pytest.mark.parametrize(
+    ("magnet", "shown"),
+    [
+        ("magnet:?xt=urn:btih:" + "a" * 40, "magnet:?xt=urn:btih:" + "a" * 40),
+        ("MAGNET:?xt.1=urn:btih:A&dn=The+Book&xl=5", "MAGNET:?xt.1=urn:btih:A&dn=The+Book&xl=5"),
+        (
+            "magnet:?xt=urn:btih:A&tr=https%3A%2F%2Fu%3Ap%40t.org%3A8443%2Fkey%2Fannounce",
+            "magnet:?xt=urn:btih:A&tr=https://t.org:8443/***",
+        ),
+        ("magnet:?xt=urn:btih:A&tr.1=udp://t.org:80", "magnet:?xt=urn:btih:A&tr.1=udp://t.org:80/***"),
+        ("magnet:?tr=http://t%1b[2J/x&x.pe=1.2.3.4:5&key", "magnet:?tr=***&x.pe=***&key=***"),
+    ],
+)
+def test_a_magnet_link_keeps_what_it_is_and_not_whom_it_asks_with_what_key(magnet: str, shown: str) -> None:
+    assert safe_url(magnet) == shown
+    assert safe_source(magnet) == shown
+    assert safe_text(f"from {magnet} it came") == f"from {shown if magnet[0] == 'm' else magnet} it came"
+
+
+@given(st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=30))
+def test_no_field_of_a_magnet_link_but_its_identity_is_shown(text: str) -> None:
+    assert "CANARY" not in safe_url(f"magnet:?xt=urn:btih:A&tr=http://t/{text.replace('&', '')}CANARY")
+
+
+def test_a_members_key_in_a_path_is_hidden_where_torrents_come_from() -> None:
+    url = "https://t.org/rss/download/12/0123456789abcdef0123456789abcdef/a.torrent?passkey=x&id=7"
+    assert safe_source(url) == "https://t.org/rss/download/12/***/a.torrent?passkey=***&id=7"
+    assert safe_source("file:///home/a1b2c3d4e5f6a1b2c3d4e5f6/a.torrent").endswith("f6/a.torrent")
+    assert safe_source("https://t.org/a-book-by-somebody.torrent") == "https://t.org/a-book-by-somebody.torrent"

@@ -12,9 +12,7 @@ __all__ = ["clock", "engine", "ledger", "postgres_cluster", "postgres_dsn", "sha
 TORTURE = pytest.mark.torture
 
 
-@pytest.fixture(
-    scope="module", params=["v4", pytest.param("v5", marks=TORTURE), pytest.param("newest", marks=TORTURE)]
-)
+@pytest.fixture(scope="module", params=["v4", pytest.param("v5", marks=TORTURE), pytest.param("newest", marks=TORTURE)])
 def version(request: pytest.FixtureRequest) -> str:
     """Which real client a test talks to; CI has the system's, `make torture` all of them."""
     return str(request.param)

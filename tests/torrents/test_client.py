@@ -166,6 +166,22 @@ def test_environment_proxies_are_not_used(shared: Swarm, monkeypatch: pytest.Mon
     assert Client(settings_for(shared.qbt.url)).version()[0].startswith(shared.qbt.generation)
 
 
+@pytest.mark.torture
+def test_api_key_and_basic_login_at_the_real_newest(tmp_path: Path) -> None:
+    qbt = Qbt(tmp_path / "q", version="newest", max_fail=2)
+    qbt.start()
+    try:
+        key = qbt.api().app_rotate_api_key()
+        with_key = Client(QbittorrentSettings(url=qbt.url, api_key=str(key)))
+        assert with_key.everything() == []
+        basic = Client(QbittorrentSettings(url=qbt.url.replace("//", f"//admin:{PASSWORD}@")))
+        assert basic.everything() == []
+        with pytest.raises(ClientRefused, match="API key"):
+            Client(QbittorrentSettings(url=qbt.url, api_key="qbt_wrong")).everything()
+    finally:
+        qbt.stop()
+
+
 # --- 5.x at the wire
 
 

@@ -58,6 +58,11 @@ class Program:
         with sqlite3.connect(f"file:{self.depot}/ledger.db?mode=ro", uri=True) as connection:
             return connection.execute(sql).fetchall()
 
+    def moves(self, job_id: str) -> list[tuple[Any, ...]]:
+        """Give the moves in a job's history, and when they were written."""
+        wanted = "'queued', 'downloading', 'completed', 'failed', 'canceled'"
+        return self.rows(f"SELECT kind, at FROM events WHERE job_id = '{job_id}' AND kind IN ({wanted}) ORDER BY seq")
+
     def blobs(self) -> list[Path]:
         return [path for path in (self.depot / "store").rglob("*") if path.is_file() and len(path.name) >= 64]
 
@@ -95,6 +100,40 @@ def test_add_sync_list_show(program: Program, torrent_file: tuple[Made, Path]) -
     (blob,) = program.blobs()
     assert blob.read_bytes() == made.path.read_bytes()
     assert program.rows("SELECT state FROM books") == [("Library",)]
+
+
+def test_show_names_every_file_the_asset_and_the_book(program: Program, shared: Swarm, tmp_path: Path) -> None:
+    files = {"one.mp3": os.urandom(30_000), "two.mp3": os.urandom(40_000)}
+    made = shared.make(f"{tmp_path.name} folder", files)
+    (tmp_path / "folder.torrent").write_bytes(made.data)
+    job_id = program.add(tmp_path / "folder.torrent").ok().lines[0]["job_id"]
+    waiting = program.show(job_id)
+    assert (waiting["files"], waiting["book_state"], waiting["asset_status"]) == ([], "Archive", None)
+    shown = program.until(job_id, "completed")
+    assert (shown["book_state"], shown["asset_status"]) == ("Library", "available")
+    held = {file["name"]: Path(file["path"]).read_bytes() for file in shown["files"]}
+    assert sorted(held.values()) == sorted(files.values())
+    assert f"{made.path.name}/one.mp3" in held
+    assert Path(shown["storage_path"]).read_bytes() == max(files.values(), key=len)
+    text = program("show", job_id).ok().stdout
+    assert f"{made.path.name}/one.mp3" in text
+
+
+def test_a_trackers_key_is_shown_to_nobody(program: Program, shared: Swarm, tmp_path: Path) -> None:
+    made = shared.make(f"{tmp_path.name} private.epub", os.urandom(20_000))
+    magnet = f"{made.magnet}&tr=https%3A%2F%2Ftracker.invalid%2FCANARY%2Fannounce&ws=https://u:CANARY@w.invalid/"
+    ran = program.add(magnet).ok()
+    job_id = ran.lines[0]["job_id"]
+    assert (made.v1 or "") in ran.lines[0]["source"]
+    assert "tr=https://tracker.invalid/***" in ran.lines[0]["source"]
+    told = [ran, program("show", job_id), program("list"), program("list", "--json")]
+    program.until(job_id, "completed")
+    told += [program("show", job_id), program("show", job_id, "--json"), program.add(magnet)]
+    told += [invoke(*words, env=program.env) for words in (("show", job_id, "--json"), ("jobs", "--json"), ("export",))]
+    for one in told:
+        assert "CANARY" not in one.ok().stdout + one.stderr
+    for table in ("events", "torrents", "effects", "artifacts"):
+        assert "CANARY" not in str(program.rows(f"SELECT * FROM {table}"))
 
 
 def test_another_source_names_the_active_job(program: Program, torrent_file: tuple[Made, Path]) -> None:
@@ -207,7 +246,11 @@ def test_killed_around_the_import(
     api = shared.qbt.api()
     until("finished", lambda: [row for row in api.torrents_info(torrent_hashes=made.id) if row["state"] == "stalledUP"])
     program.killed_at(failpoint, "sync")
+    if failpoint != "torrent.import.after":
+        assert program.moves(job_id) == []
     program.until(job_id, "completed")
+    assert [kind for kind, _ in program.moves(job_id)] == ["downloading", "completed"]
+    assert len({at for _, at in program.moves(job_id)}) == 1, "faster than the polls: both moves in one transaction"
     assert program.rows("SELECT count(*), min(status) FROM media_assets") == [(1, "available")]
     assert program.rows("SELECT count(*) FROM artifacts") == [(1,)]
     assert program.rows("SELECT state FROM books") == [("Library",)]

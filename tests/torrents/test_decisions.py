@@ -20,6 +20,7 @@ from longshore.domain.torrents import (
     book_state,
     check_relative,
     longest_gap,
+    main_file,
     map_path,
     meaning_of,
     tick,
@@ -287,6 +288,22 @@ def test_names_that_lead_elsewhere(name: str) -> None:
 @pytest.mark.parametrize("name", ["a", "a/b c/d", "x" * 255, "a\nb", "..a/b..", "ä/ö"])
 def test_names_that_are_only_odd(name: str) -> None:
     assert check_relative(name) == tuple(name.split("/"))
+
+
+@pytest.mark.parametrize(
+    ("media_type", "names", "chosen"),
+    [
+        ("audiobook", {"a.mp3": 5, "b.m4b": 9, "scan.pdf": 50}, "b.m4b"),
+        ("ebook", {"scan.PDF": 7, "b.epub": 3, "trailer.mp4": 900}, "scan.PDF"),
+        ("Movie", {"a.mkv": 9, "sample.mkv": 1, "a.srt": 99}, "a.mkv"),
+        ("ebook", {"readme": 3, "disc.iso": 9}, "disc.iso"),
+        ("podcast", {"a.mp3": 3, "b.jpg": 9}, "b.jpg"),
+        ("ebook", {"one.epub": 4, "two.epub": 4}, "one.epub"),
+    ],
+)
+def test_the_file_that_stands_for_several(media_type: str, names: dict[str, int], chosen: str) -> None:
+    files = list(names.items())
+    assert files[main_file(media_type, files)][0] == chosen
 
 
 def test_small_things() -> None:

@@ -108,7 +108,7 @@ def test_an_import_stops_when_its_lease_is_lost(depot: Bench, shared: Swarm) -> 
         Import(depot.ledger, depot.store, depot.settings, lease, lost).take(str(shared.qbt.save), files)
     assert list(depot.store.walk()) == []
     depot.cycle(15)
-    assert depot.job(job_id).stage == "downloading", "it is somebody else's"
+    assert depot.job(job_id).stage == "queued", "it is somebody else's"
     depot.clock.turn(60)
     depot.until_stage(job_id, "completed")
 
@@ -124,8 +124,15 @@ def test_a_hybrid_added_by_its_v1_magnet_changes_its_id(depot: Bench, shared: Sw
     assert depot.bytes_of(depot.results(job_id)[0]) == content
 
 
-def test_a_folder_gives_every_file_and_the_largest_is_the_asset(depot: Bench, shared: Swarm) -> None:
-    files = {"part 1.mp3": os.urandom(90_000), "sub/part 2.mp3": os.urandom(150_000), "cover.jpg": os.urandom(900)}
+def test_a_folder_gives_every_file_and_the_largest_of_its_medium_stands_for_it(depot: Bench, shared: Swarm) -> None:
+    files = {
+        "part 1.mp3": os.urandom(90_000),
+        "sub/part 2.mp3": os.urandom(150_000),
+        "same as part 1.mp3": b"",
+        "booklet.pdf": os.urandom(200_000),
+        "cover.jpg": os.urandom(900),
+    }
+    files["same as part 1.mp3"] = files["part 1.mp3"]
     made = shared.make("audio book", files)
     job_id = depot.start(made, media="audiobook")
     depot.until_stage(job_id, "completed")
@@ -134,7 +141,14 @@ def test_a_folder_gives_every_file_and_the_largest_is_the_asset(depot: Bench, sh
         f"audio book/{name}": content for name, content in files.items()
     }
     largest = next(artifact for artifact in results if artifact.name == "part 2.mp3")
-    assert depot.rows("SELECT artifact_id FROM media_assets") == [(largest.artifact_id,)]
+    path = str(depot.store.path(SCOPE, largest.pointer))
+    assert depot.rows("SELECT artifact_id, storage_path, status FROM media_assets") == [
+        (largest.artifact_id, path, "available")
+    ]
+    assert depot.rows("SELECT role, ordinal FROM job_artifacts ORDER BY ordinal") == [("result", n) for n in range(5)]
+    assert depot.rows("SELECT count(*) FROM blobs") == [(4,)], "the same bytes are kept once"
+    assert depot.ledger.mark_missing(SCOPE, [results[0].artifact_id]) == 1
+    assert depot.rows("SELECT state FROM books") == [("Archive",)], "any lost file, not only the main one"
     assert depot.client.by_ids([made.id])[0].category == "longshore-audiobook"
 
 

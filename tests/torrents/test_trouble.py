@@ -15,6 +15,7 @@ import pytest
 
 from longshore.domain.states import ACTIVE, Status
 from longshore.domain.torrents import OURS_TAG, job_tag
+from longshore.torrents.checks import left_behind
 from tests.support.qbt import Swarm, swarm, until
 from tests.torrents.bench import SCOPE, START, Bench, bench
 
@@ -89,6 +90,13 @@ def test_no_seeds_for_too_long_is_a_setting(shared: Swarm, tmp_path: Path) -> No
         assert depot.job(job_id).stage == "downloading"
         depot.cycle(1)
         assert depot.job(job_id).failure_reason == "external_stalled"
+        assert depot.client.by_ids([made.id]), "what failed here may still be wanted there"
+        (finding,) = left_behind(depot.ledger, depot.client)
+        assert "stalled.epub" in finding.message
+        assert job_id in (finding.remedy or "")
+        assert depot.cancel(job_id, with_files=True).status is Status.FAILED
+        until("removed", lambda: not depot.client.by_ids([made.id]))
+        assert left_behind(depot.ledger, depot.client) == []
 
 
 def test_a_magnet_without_metadata_is_a_setting(shared: Swarm, tmp_path: Path) -> None:

@@ -14,10 +14,14 @@ from longshore.domain.states import Status
 from longshore.domain.torrent_sync import Watch
 from longshore.domain.torrents import Clock as Running
 from longshore.domain.torrents import Identity, TorrentRequest, torrent_request
-from longshore.errors import Conflict, InvalidTransition, LeaseLost, NotFound
+from longshore.errors import BadInput, Conflict, InvalidTransition, LeaseLost, NotFound
 from longshore.ledger import Intent, Ledger
+from longshore.ledger.books import shelf
+from longshore.ledger.registry import mark_available
+from longshore.ledger.sweeping import sweep
 from longshore.ledger.torrents import (
     FINALIZE,
+    INTERRUPTED,
     Noted,
     cancel_confirmed,
     complete_torrent,
@@ -176,6 +180,81 @@ def test_an_import_is_leased_fenced_and_completed_at_once(ledger: Ledger, clock:
     assert ledger.counts(HERE)[Status.COMPLETED] == 1
     with pytest.raises(LeaseLost):
         ledger.write(complete_torrent, lease, new, main=0, storage_path="/x/c", watch=job.watch)
+
+
+def moves(ledger: Ledger, job: Tracked) -> list[tuple[str, int]]:
+    """Give the moves in a job's history and when they were written."""
+    events = ledger.timeline(job.scope, job.job_id).events
+    return [(event.kind, event.at) for event in events if event.kind in ("downloading", "completed", "failed")]
+
+
+def test_a_torrent_faster_than_the_polls_begins_and_ends_in_one_transaction(ledger: Ledger, clock: Clock) -> None:
+    job = started(ledger)
+    lease = leased(ledger, job)
+    assert (again(ledger, job).stage, moves(ledger, job)) == ("queued", []), "nothing has happened yet"
+    assert ledger.counts(HERE)[Status.PENDING] == 1
+    new = [artifact(ledger, lease)]
+    with pytest.raises(BadInput):  # a transaction that fails leaves neither move
+        ledger.write(complete_torrent, lease, [], main=0, storage_path="/x", watch=job.watch)
+    assert (again(ledger, job).stage, moves(ledger, job)) == ("queued", [])
+    clock.sleep(5)
+    ledger.write(complete_torrent, lease, new, main=0, storage_path="/x", watch=job.watch)
+    assert moves(ledger, job) == [("downloading", clock.now), ("completed", clock.now)]
+    counts = ledger.counts(HERE)
+    assert (counts[Status.PENDING], counts[Status.PROCESSING], counts[Status.COMPLETED]) == (0, 0, 1)
+
+
+def test_an_import_that_fails_leaves_a_download_and_one_that_is_interrupted_nothing(
+    ledger: Ledger, clock: Clock
+) -> None:
+    job = started(ledger)
+    assert ledger.write(release_import, leased(ledger, job), job.watch, INTERRUPTED)
+    assert (again(ledger, job).stage, moves(ledger, job)) == ("queued", [])
+    lease = leased(ledger, again(ledger, job))
+    assert ledger.write(release_import, lease, replace(job.watch, note="no room"), "disk_full")
+    assert (again(ledger, job).stage, moves(ledger, job)) == ("downloading", [("downloading", clock.now)])
+    assert ledger.counts(HERE)[Status.PROCESSING] == 1
+    assert not ledger.write(release_import, lease, job.watch, "disk_full"), "it was given back"
+
+
+@pytest.mark.parametrize("how", ["worker", "sweep"])
+def test_a_queued_import_that_is_canceled_or_dies_is_counted_once(ledger: Ledger, clock: Clock, how: str) -> None:
+    job = started(ledger)
+    leased(ledger, job, 10)
+    asked = ledger.cancel(HERE, [job.job_id])
+    assert (asked.canceled, asked.requested) == ((), (job.job_id,)), "whoever imports it is asked to stop"
+    if how == "sweep":
+        clock.sleep(11)
+        ledger.write(sweep)
+    else:
+        assert ledger.write(cancel_confirmed, again(ledger, job))
+    counts = ledger.counts(HERE)
+    assert (counts[Status.PENDING], counts[Status.PROCESSING], counts[Status.CANCELED]) == (0, 0, 1)
+    assert again(ledger, job).status is Status.CANCELED
+
+
+def test_an_asset_is_available_while_every_file_of_it_is(ledger: Ledger) -> None:
+    job = started(ledger)
+    lease = leased(ledger, job)
+    new = [artifact(ledger, lease, letter) for letter in "cde"]
+    settled = ledger.write(complete_torrent, lease, new, main=1, storage_path="/x/d", watch=job.watch)
+    first, _, last = settled.artifact_ids
+
+    def state() -> tuple[str | None, str]:
+        found = ledger.read(shelf, HERE, "b1", "ebook")
+        assert found is not None
+        assert (found.storage_path, found.job_id) == ("/x/d", job.job_id)
+        return found.status, found.state
+
+    assert ledger.read(shelf, HERE, "nothing", "ebook") is None
+    assert ledger.read(shelf, THERE, "b1", "ebook") is None
+    assert state() == ("available", "Library")
+    ledger.mark_missing(HERE, [first, last])
+    assert state() == ("missing", "Archive")
+    ledger.write(mark_available, HERE, [last])
+    assert state() == ("missing", "Archive"), "one lost chapter is a lost book"
+    ledger.write(mark_available, HERE, [first])
+    assert state() == ("available", "Library")
 
 
 def test_an_import_whose_process_died_is_done_by_the_next(ledger: Ledger, clock: Clock) -> None:

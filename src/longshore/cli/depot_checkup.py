@@ -154,11 +154,17 @@ def check_torrents(settings: Settings) -> Check:
     """Does the torrent client answer, can its files be seen from here, and has it habits that surprise?"""
     if not any(name.startswith("qbittorrent.") for name in settings.origins):
         return Check("qbittorrent", "skip", "not configured")
-    from longshore.torrents.checks import examine
+    from longshore.torrents.checks import examine, left_behind
+    from longshore.torrents.client import Client
     from longshore.torrents.opening import torrent_settings
 
     try:
-        found = examine(torrent_settings(settings))
+        given = torrent_settings(settings)
+        client = Client(given)
+        found = examine(given, client)
+        if not _no_ledger(settings):
+            with _opened(settings) as ledger:
+                found += left_behind(ledger, client)
     except LongshoreError as error:
         return Check("qbittorrent", "fail", str(error), error.hint or _TORRENT_REMEDY)
     worst = min(found, key=lambda finding: ("fail", "warn", "ok").index(finding.level))

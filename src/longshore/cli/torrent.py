@@ -15,6 +15,8 @@ from longshore.cli.output import moment, say, size
 from longshore.errors import BadInput
 
 if TYPE_CHECKING:
+    from longshore.domain.model import Artifact
+    from longshore.ledger.books import Shelf
     from longshore.ledger.tracking import Tracked
     from longshore.torrents.desk import Desk
     from longshore.torrents.sync import Cycle
@@ -135,17 +137,45 @@ def _row(job: Tracked) -> list[object]:
 def show(call: Call, job_id: str) -> int:
     """Show one torrent job."""
 
-    async def work(desk: Desk) -> Tracked:
-        return await desk.show(call.scope, job_id)
+    async def work(desk: Desk) -> tuple[Tracked, dict[str, Any], list[dict[str, Any]]]:
+        job = await desk.show(call.scope, job_id)
+        book = _book(await desk.shelf(job))
+        return job, book, [_file(*found) for found in await desk.files(call.scope, job_id)]
 
-    job = _with_desk(call, work)
+    job, book, files = _with_desk(call, work)
     if call.json:
-        call.output.record("torrent", facts(job), job.updated_at)
+        call.output.record("torrent", {**facts(job), **book, "files": files}, job.updated_at)
         return 0
-    for name, value in facts(job).items():
+    for name, value in {**facts(job), **book}.items():
         if value is not None:
             call.output.text(f"{name:<18} {value}")
+    if files:
+        call.output.table(["file", "size", "held at"], [_told(file) for file in files])
     return 0
+
+
+def _book(shelf: Shelf | None) -> dict[str, Any]:
+    return {
+        "book_state": shelf.state if shelf else None,
+        "asset_status": shelf.status if shelf else None,
+        "storage_path": shelf.storage_path if shelf else None,
+    }
+
+
+def _file(artifact: Artifact, path: str | None) -> dict[str, Any]:
+    return {
+        "name": artifact.metadata.get("path") or artifact.name,
+        "artifact_id": artifact.artifact_id,
+        "size_bytes": artifact.size_bytes,
+        "sha256": artifact.sha256,
+        "available": artifact.availability == "available",
+        "path": path,
+    }
+
+
+def _told(file: dict[str, Any]) -> list[object]:
+    held = file["path"] or f"artifact {file['artifact_id']}"
+    return [file["name"], size(file["size_bytes"]), held if file["available"] else "missing"]
 
 
 @command.command("cancel")
@@ -215,7 +245,7 @@ def _report(call: Call, cycle: Cycle) -> None:
 
 def facts(job: Tracked) -> dict[str, Any]:
     """Give what a machine may want to know of a torrent job."""
-    from longshore.domain.redaction import safe_url
+    from longshore.domain.redaction import safe_source
 
     watch = job.watch
     return {
@@ -225,7 +255,7 @@ def facts(job: Tracked) -> dict[str, Any]:
         "user_id": job.user_id,
         "book_id": job.book_id,
         "media_type": job.media_type,
-        "source": safe_url(job.source) if not job.source.startswith("magnet:") else job.source,
+        "source": safe_source(job.source),
         "external_job_id": job.external_job_id,
         "infohash_v1": job.identity.v1,
         "infohash_v2": job.identity.v2,

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import re
 from typing import Final
+from urllib.parse import unquote
 
 _USERINFO = re.compile(r"(?<=://)[^/?#]*@")
-_URL = re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s'\"<>]+")
+_URL = re.compile(r"\b(?:[a-zA-Z][a-zA-Z0-9+.-]*://|magnet:\?)[^\s'\"<>]+")
 _SECRET_NAME: Final = re.compile(
     r"sig|token|secret|passw|pwd|credential|key|auth|session|sid$|jwt|policy|code|hmac|hash|access|expires|cookie|user|login|email",
     re.IGNORECASE,
 )
 _SECRET_SEGMENT = re.compile(r"(?i)(;[^/?#]*(?:jsessionid|token|sid)=)[^/?#;]*")
 HIDDEN: Final = "***"
+# Fields of a magnet link that say what it is; all others say whom to ask, often with a personal key.
+_OPEN_FIELD = re.compile(r"(xt|dn|xl|so)(\.\d+)?", re.IGNORECASE)
+_HOST = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/?#]*@)?([\w.:\[\]-]+)(?![^/?#])")
+_KEY_STEP = re.compile(r"(?=[^/]*\d)(?=[^/]*[a-zA-Z])[0-9a-zA-Z_-]{20,}")
 
 
 def safe_url(url: str, limit: int = 300) -> str:
     """Show a URL without what gives access: userinfo, fragment, and query values that look like secrets."""
     if "@" not in url and "?" not in url and "#" not in url and ";" not in url:
         return url[:limit]
+    if url[:7].lower() == "magnet:":
+        return _safe_magnet(url)[:limit]
     text = _USERINFO.sub(f"{HIDDEN}@", url.partition("#")[0], count=1)
     path, mark, query = text.partition("?")
     path = _SECRET_SEGMENT.sub(rf"\1{HIDDEN}", path)
@@ -35,6 +42,32 @@ def _safe_pair(pair: str) -> str:
     return f"{name}={HIDDEN}" if secret else pair
 
 
+def _safe_magnet(uri: str) -> str:
+    """Show which torrent a magnet link means and who is asked for it; what else the trackers are told is a secret."""
+    scheme, mark, query = uri.partition("?")
+    return scheme + mark + "&".join(_safe_field(pair) for pair in query.split("&"))
+
+
+def _safe_field(pair: str) -> str:
+    name, _, value = pair.partition("=")
+    if _OPEN_FIELD.fullmatch(name):
+        return pair
+    host = _HOST.match(unquote(value))
+    return f"{name}={host[1]}{host[2]}/{HIDDEN}" if host else f"{name}={HIDDEN}"
+
+
+def safe_source(source: str, limit: int = 300) -> str:
+    """Show where a torrent comes from; sites that know their members by their links write the key into the path."""
+    shown = safe_url(source, limit)
+    path, mark, query = shown.partition("?")
+    if not path.lower().startswith(("http://", "https://")):
+        return shown
+    steps = path.split("/")
+    return "/".join([*steps[:3], *(HIDDEN if _KEY_STEP.fullmatch(step) else step for step in steps[3:])]) + mark + query
+
+
 def safe_text(text: str, limit: int = 500) -> str:
     """Redact every URL inside a text; used on messages of foreign libraries."""
-    return _URL.sub(lambda match: safe_url(match[0]), text)[:limit] if "://" in text else text[:limit]
+    if "://" not in text and "magnet:?" not in text:
+        return text[:limit]
+    return _URL.sub(lambda match: safe_url(match[0]), text)[:limit]

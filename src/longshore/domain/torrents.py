@@ -7,6 +7,7 @@ Whatever takes time is measured by a `Clock` that runs only while the client ans
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -19,6 +20,15 @@ OURS_TAG: Final = "longshore"  # on every torrent that we added; never on one th
 JOB_TAG: Final = "job:"
 QUEUED: Final = "queued"
 DOWNLOADING: Final = "downloading"
+# What a media type is called and how its files end; the first word that fits decides ("audiobook" is audio).
+_MEDIA: Final = (
+    (("audio", "music"), " mp3 m4a m4b aac flac ogg oga opus wav wma aax "),
+    (("video", "movie", "film", "series"), " mkv mp4 m4v avi mov webm mpg mpeg ts wmv "),
+    (
+        ("book", "comic", "magazine", "paper"),
+        " epub pdf mobi azw azw3 kepub fb2 djvu cbz cbr cb7 lit txt rtf doc docx odt html ",
+    ),
+)
 SHORT_GAP: Final = 75 * SECOND  # a gap that is never taken for a loop that stood still: somebody syncs by hand
 
 
@@ -220,6 +230,13 @@ def check_relative(name: str) -> tuple[str, ...]:
     if not name or any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise BadInput(f"a file of the torrent has a name that leads elsewhere: {name[:200]!r}")
     return parts
+
+
+def main_file(media_type: str, files: Sequence[tuple[str, int]]) -> int:
+    """Choose the file that stands for an asset of several: the largest of its medium, else the largest of all."""
+    medium = next((ends for words, ends in _MEDIA if any(word in media_type.lower() for word in words)), "")
+    fits = [f" {name.rpartition('.')[2].lower()} " in medium for name, _ in files]
+    return max(range(len(files)), key=lambda i: (fits[i], files[i][1], -i))
 
 
 def book_state(available: int) -> str:

@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from longshore.domain.model import Scope
 from longshore.domain.torrents import book_state
+from longshore.ledger.rows import encoded
 from longshore.ledger.tx import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """Where a book stands, and its asset of one medium if it has one."""
+
+    state: str  # Archive | Library
+    status: str | None  # of the asset: available | missing | removed
+    storage_path: str | None
+    artifact_id: str | None  # of a torrent with several files, the one that stands for them
+    job_id: str | None  # whose results are the asset's files
+
+
+def shelf(tx: Tx, scope: Scope, book_id: str, media_type: str) -> Shelf | None:
+    """Look a book up; None if nobody ever asked for it."""
+    tx.enter(scope.tenant_id)
+    row = tx.one("book_show", **scope._asdict(), book_id=book_id, media_type=media_type)
+    return Shelf(*row) if row is not None else None
 
 
 def recompute_book(tx: Tx, scope: Scope, book_id: str) -> str:
@@ -18,8 +38,14 @@ def recompute_book(tx: Tx, scope: Scope, book_id: str) -> str:
     return state
 
 
-def mark_assets(tx: Tx, scope: Scope, artifact_ids: Sequence[str], status: str) -> None:
-    """Let assets follow their artifacts, `available` or `missing`, and books their assets."""
-    changed = tx.many("asset_mark", [(status, tx.now, *scope, artifact_id) for artifact_id in artifact_ids])
-    for book_id in sorted({row[0] for row in changed}):
+def mark_assets(tx: Tx, scope: Scope, artifact_ids: Sequence[str]) -> None:
+    """Let assets follow their artifacts, all of which must be there, and books their assets."""
+    if not artifact_ids:
+        return
+    found = tx.all("assets_of", **scope._asdict(), artifact_ids=encoded(list(artifact_ids)))
+    tx.many(
+        "asset_mark",
+        [("missing" if lost else "available", tx.now, *scope, book_id, kind) for book_id, kind, lost in found],
+    )
+    for book_id in sorted({row[0] for row in found}):
         recompute_book(tx, scope, book_id)

@@ -21,8 +21,8 @@ from longshore.ledger.tx import Row, Tx
 def cancel(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> CancelResult:
     """Cancel jobs: at once where nobody works on them, by request where somebody does."""
     rows = _rows(tx, scope, job_ids)
-    now_over = [row for row in rows if row[2] == "pending"]
-    asked = [row for row in rows if row[2] == "processing"]
+    now_over = [row for row in rows if row[2] == "pending" and row[5] is None]
+    asked = [row for row in rows if row[2] == "processing" or row[5] is not None]
     tx.many("cancel_now", [(tx.now, row[1]) for row in now_over])
     tx.many("cancel_request", [(tx.now, row[1]) for row in asked])
     events: list[Row] = [(*scope, row[0], CANCELED, tx.now, encoded({"from": row[3]})) for row in now_over]

@@ -192,5 +192,5 @@ def _mark(tx: Tx, scope: Scope, artifact_ids: Sequence[str], availability: str) 
         "event_insert",
         [(*scope, job, f"artifact_{availability}", tx.now, encoded({"artifact": name})) for name, job in changed],
     )
-    mark_assets(tx, scope, [name for name, _ in changed], availability)
+    mark_assets(tx, scope, [name for name, _ in changed])
     return len(changed)

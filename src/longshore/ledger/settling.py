@@ -189,7 +189,7 @@ class Batch:
             ends.append((0 if due else 1, due, reason, message, counts, host, lane, tx.now, row.seq, lease.epoch))
             if due is None and row.job_type != TORRENT:
                 ready.append((lane, row.priority))
-            status = Status.PENDING if row.job_type != TORRENT else Status.PROCESSING
+            status = Status.PENDING if row.job_type != TORRENT else Status(row.status)
             facts = {"epoch": lease.epoch, "from": row.stage, "reason": outcome.reason}
             if deferred:
                 facts |= {"message": message, "next_attempt_at": due, "counts": deferred.counts, **deferred.facts}

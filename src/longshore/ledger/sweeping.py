@@ -42,7 +42,7 @@ def give_back(tx: Tx, rows: Sequence[Row], outcome: str) -> None:
     for row in rows:
         stays = row[4] == TORRENT and row[11] is None
         if not stays:
-            changes[row[1], row[2], Status.PROCESSING.value] -= 1
+            changes[row[1], row[2], row[6]] -= 1
             changes[row[1], row[2], (CANCELED if row[11] is not None else Status.PENDING.value)] += 1
     add_counts(tx, changes)
     mark_lanes(tx, ((row[9], row[10]) for row in rows if row[11] is None and row[4] != TORRENT))

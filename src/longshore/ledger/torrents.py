@@ -16,7 +16,7 @@ from longshore.domain.outcomes import Completed
 from longshore.domain.redaction import safe_text
 from longshore.domain.states import TORRENT, TORRENT_STAGES, check_move
 from longshore.domain.torrent_sync import Watch, progress_of
-from longshore.domain.torrents import DOWNLOADING, NOBODY, Identity, TorrentRequest
+from longshore.domain.torrents import DOWNLOADING, NOBODY, QUEUED, Identity, TorrentRequest
 from longshore.errors import Conflict, LeaseLost, LongshoreError, NotFound
 from longshore.ledger.books import recompute_book
 from longshore.ledger.effects import confirm
@@ -28,6 +28,7 @@ from longshore.ledger.tracking import Tracked, named, torrent, tracked, watch_te
 from longshore.ledger.tx import Tx
 
 FINALIZE: Final = "FINALIZE"
+INTERRUPTED: Final = "interrupted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +178,6 @@ def lease_import(tx: Tx, job: Tracked, owner: str, ttl_s: float) -> Lease | None
     if row is None:
         return None
     tx.many("claim_insert", [(*job.scope, job.job_id, row[0], owner, "", tx.now)])
-    if job.stage != DOWNLOADING:
-        _moved(tx, job, DOWNLOADING, {"state": job.watch.state, "why": "finished between two polls"})
     return Lease(job.scope, job.job_id, row[0], owner, until, _job(tx, job.scope, job.job_id))
 
 
@@ -196,6 +195,8 @@ def release_import(tx: Tx, lease: Lease, watch: Watch, reason: str) -> bool:
     """Give the right back without a result: the job goes on downloading and the next cycle tries again."""
     tx.enter(lease.scope.tenant_id)
     name = named(lease.scope, lease.job_id)
+    if reason != INTERRUPTED:
+        _begin(tx, lease, watch)
     if not tx.run("torrent_lease_back", **name, epoch=lease.epoch, owner=lease.owner, now=tx.now):
         return False
     tx.run("torrent_watch", **name, watch=watch_text(watch))
@@ -206,11 +207,15 @@ def release_import(tx: Tx, lease: Lease, watch: Watch, reason: str) -> bool:
 def complete_torrent(
     tx: Tx, lease: Lease, artifacts: Sequence[NewArtifact], *, main: int, storage_path: str, watch: Watch
 ) -> Settled:
-    """In one transaction: artifacts registered, asset available, book recomputed, job completed."""
+    """In one transaction: artifacts registered, asset available, book recomputed, job completed.
+
+    A torrent that was faster than the polls begins in this transaction too: two moves, never a jump.
+    """
     tx.enter(lease.scope.tenant_id)
     request = lease.job.request
     if _job(tx, lease.scope, lease.job_id).cancel_requested_at is not None:
         raise LeaseLost(f"job {lease.job_id} is to be canceled")
+    _begin(tx, lease, watch)
     for sha256, size_bytes in sorted({(new.blob.sha256, new.blob.size_bytes) for new in artifacts}):
         confirm(tx, lease, op_key(FINALIZE, lease.job_id, sha256=sha256), {"sha256": sha256, "size": size_bytes})
     settled = settle(tx, [(lease, Completed(tuple(artifacts)))])[0]
@@ -232,6 +237,14 @@ def complete_torrent(
     recompute_book(tx, lease.scope, str(request.book_id))
     tx.run("torrent_retire", **named(lease.scope, lease.job_id), watch=watch_text(watch))
     return settled
+
+
+def _begin(tx: Tx, lease: Lease, watch: Watch) -> None:
+    """Let a job that nobody saw downloading take that step, under its lease."""
+    if lease.job.stage != QUEUED:
+        return
+    if tx.run("torrent_begin", **named(lease.scope, lease.job_id), epoch=lease.epoch, owner=lease.owner, now=tx.now):
+        _moved(tx, lease.job, DOWNLOADING, {"state": watch.state, "why": "finished between two polls"})
 
 
 def want_cancel(tx: Tx, scope: Scope, job_id: str, *, with_files: bool = False) -> Tracked:
@@ -273,7 +286,7 @@ def _job(tx: Tx, scope: Scope, job_id: str) -> Job:
     return job_of(row)
 
 
-def _moved(tx: Tx, job: Tracked, stage: str, facts: dict[str, Any]) -> None:
+def _moved(tx: Tx, job: Tracked | Job, stage: str, facts: dict[str, Any]) -> None:
     """Write a move into history and the counters."""
     _event(tx, job.scope, job.job_id, stage, {"from": job.stage, **facts})
     before, after = job.status, TORRENT_STAGES[stage]

@@ -23,15 +23,16 @@ async def let_go(ledger: Ledger, client: Client, job: Tracked, seen: Seen | None
     """Do the client's side of a cancel, then the ledger's; True if the job is canceled now."""
     failpoints.hit("torrent.cancel.before")
     if seen is not None:
-        await _withdraw(ledger, client, job, seen)
+        await withdraw(ledger, client, job, seen, with_files=job.watch.cancel_files)
     failpoints.hit("torrent.cancel.after")
     return await ledger.soon(cancel_confirmed, job)
 
 
-async def _withdraw(ledger: Ledger, client: Client, job: Tracked, seen: Seen) -> None:
+async def withdraw(ledger: Ledger, client: Client, job: Tracked, seen: Seen, *, with_files: bool) -> None:
+    """Remove the torrent if we added it and this was its last job; otherwise only take the job's tag from it."""
     tag = job_tag(job.job_id)
     if seen.ours and not await _used_by_others(ledger, job, seen):
-        await asyncio.to_thread(client.remove, seen.id, with_files=job.watch.cancel_files)
+        await asyncio.to_thread(client.remove, seen.id, with_files=with_files)
     elif tag in seen.tags:
         await asyncio.to_thread(client.untag, seen.id, [tag])
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from longshore.domain.torrents import QbittorrentSettings, map_path
+from longshore.domain.states import Status
+from longshore.domain.torrents import JOB_TAG, QbittorrentSettings, map_path
+from longshore.ledger.tracking import sharing
 from longshore.torrents.client import Client
 
+if TYPE_CHECKING:
+    from longshore.ledger import Ledger
+
 _REMOVES: Final = frozenset({1, 3})  # max_ratio_act: remove the torrent, with or without its files
+_OVER: Final = frozenset({Status.FAILED, Status.CANCELED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,21 @@ def examine(settings: QbittorrentSettings, client: Client | None = None) -> list
     preferences = client.preferences()
     found.append(_save_path(settings, str(preferences.get("save_path") or "")))
     return found + _habits(preferences)
+
+
+def left_behind(ledger: Ledger, client: Client) -> list[Finding]:
+    """Find torrents of ours whose jobs have all failed or been canceled: nobody watches them any more."""
+    found = []
+    for seen in client.ours():
+        named = sorted(tag.removeprefix(JOB_TAG) for tag in seen.tags if tag.startswith(JOB_TAG))
+        known = ledger.read(sharing, seen.identity, named)
+        if known.keys() >= set(named) and named and all(status in _OVER for status, _ in known.values()):
+            found.append((seen.name, named[-1]))
+    if not found:
+        return []
+    (name, job_id), more = found[0], f" and {len(found) - 1} more" if len(found) > 1 else ""
+    message = f"the client still has {name!r}{more}, of jobs that failed or were canceled"
+    return [Finding("warn", message, f"`longshore torrent cancel {job_id}` removes it, starting the job again uses it")]
 
 
 def _save_path(settings: QbittorrentSettings, default: str) -> Finding:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
-from longshore.domain.model import Scope
-from longshore.domain.states import ACTIVE
-from longshore.domain.torrents import Identity, QbittorrentSettings, TorrentRequest, torrent_request
+from longshore.domain.model import Artifact, Scope
+from longshore.domain.states import ACTIVE, Status
+from longshore.domain.torrents import Identity, QbittorrentSettings, Seen, TorrentRequest, torrent_request
 from longshore.errors import BadInput, Reasoned
+from longshore.ledger.books import Shelf, shelf
+from longshore.ledger.lookup import results
 from longshore.ledger.torrents import Started, start_torrent, want_cancel
 from longshore.ledger.tracking import Tracked, torrent, torrents
-from longshore.torrents.canceling import let_go
+from longshore.torrents.canceling import let_go, withdraw
 from longshore.torrents.client import Client, ClientAway
 from longshore.torrents.identity import from_magnet, from_metainfo
 from longshore.torrents.sync import Sync
@@ -71,7 +74,7 @@ class Desk:
         lease_ttl_s: float = 120.0,
         lease_renew_s: float = 40.0,
     ) -> None:
-        self.ledger, self.settings = ledger, settings
+        self.ledger, self.store, self.settings = ledger, store, settings
         self.client = client or Client(settings)
         self.sync = Sync(
             ledger,
@@ -99,25 +102,37 @@ class Desk:
         """Show one job."""
         return await self.ledger.read_soon(torrent, scope, job_id)
 
+    async def shelf(self, job: Tracked) -> Shelf | None:
+        """Show where the job's book stands and what there is of it in the job's medium."""
+        return await self.ledger.read_soon(shelf, job.scope, job.book_id, job.media_type)
+
+    async def files(self, scope: Scope, job_id: str) -> list[tuple[Artifact, str | None]]:
+        """Give what a completed job brought, in the torrent's order, and where it lies if the store is local."""
+        found = await self.ledger.read_soon(results, scope, job_id)
+        places = [self.store.path(scope, artifact.pointer) for artifact in found]
+        return [(artifact, str(place) if place else None) for artifact, place in zip(found, places, strict=True)]
+
     async def list(self, scope: Scope, *, after: str = "", limit: int = 1000) -> list[Tracked]:
         """List the jobs of a project in the order in which they were started."""
         return await self.ledger.read_soon(torrents, scope, after=after, limit=limit)
 
     async def cancel(self, scope: Scope, job_id: str, *, with_files: bool = False) -> Tracked:
-        """Ask for the cancel and do it if the client answers; otherwise the loop does it when it does."""
+        """Ask for the cancel and do it if the client answers; otherwise the loop does it when it does.
+
+        What a job that failed left in the client goes too.
+        """
         job = await self.ledger.soon(want_cancel, scope, job_id, with_files=with_files)
-        if job.status in ACTIVE:
-            try:
-                found = await asyncio.to_thread(self.client.by_ids, job.identity.ids)
-                if not found and job.watch.added_at is not None:
-                    found = [
-                        seen for seen in await asyncio.to_thread(self.client.everything) if _is(job, seen.identity)
-                    ]
-                await let_go(self.ledger, self.client, job, found[0] if found else None)
-            except ClientAway:
-                pass
+        with contextlib.suppress(ClientAway):
+            if job.status in ACTIVE:
+                await let_go(self.ledger, self.client, job, await self._found(job))
+            elif job.status is Status.FAILED and (left := await self._found(job)) is not None:
+                await withdraw(self.ledger, self.client, job, left, with_files=with_files)
         return await self.ledger.read_soon(torrent, scope, job_id)
 
-
-def _is(job: Tracked, identity: Identity) -> bool:
-    return job.identity.overlaps(identity)
+    async def _found(self, job: Tracked) -> Seen | None:
+        """Look a job's torrent up, under another id too if it was ever handed over."""
+        found = await asyncio.to_thread(self.client.by_ids, job.identity.ids)
+        if not found and job.watch.added_at is not None:
+            everything = await asyncio.to_thread(self.client.everything)
+            found = [seen for seen in everything if job.identity.overlaps(seen.identity)]
+        return found[0] if found else None

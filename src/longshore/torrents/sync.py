@@ -18,10 +18,11 @@ from longshore import failpoints
 from longshore.domain.model import Lease, Scope
 from longshore.domain.states import ACTIVE, Status
 from longshore.domain.torrent_sync import Act, Rules, Verdict, import_failed, judge
-from longshore.domain.torrents import Meaning, QbittorrentSettings, Seen, job_tag, meaning_of
+from longshore.domain.torrents import Meaning, QbittorrentSettings, Seen, job_tag, main_file, meaning_of
 from longshore.errors import LeaseLost, LongshoreError, Reasoned, StoreError, Unavailable
 from longshore.ledger.leasing import renew
 from longshore.ledger.torrents import (
+    INTERRUPTED,
     Noted,
     complete_torrent,
     hold_torrents,
@@ -243,7 +244,7 @@ class Sync:
         try:
             artifacts = await _in_thread(work.take, lost, found.save_path, chosen)
             failpoints.hit("torrent.import.before")
-            main = max(range(len(chosen)), key=lambda i: chosen[i].size_bytes)
+            main = main_file(lease.job.request.media_type or "", [(file.name, file.size_bytes) for file in chosen])
             path = self.store.path(lease.scope, artifacts[main].blob.pointer)
             storage_path = str(path) if path is not None else artifacts[main].blob.pointer
             await self.ledger.soon(
@@ -256,7 +257,7 @@ class Sync:
             await self.ledger.soon(release_import, lease, watch, getattr(error, "reason", "path_unmapped"))
         except asyncio.CancelledError:
             with contextlib.suppress(LongshoreError):
-                await self.ledger.soon(release_import, lease, verdict.watch, "interrupted")
+                await self.ledger.soon(release_import, lease, verdict.watch, INTERRUPTED)
             raise
         finally:
             lost.set()

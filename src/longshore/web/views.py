@@ -8,7 +8,7 @@ from typing import Any
 from longshore.domain.access import Token
 from longshore.domain.model import SECOND, Artifact, Job, Micros
 from longshore.domain.reasons import reason_named
-from longshore.domain.redaction import safe_url
+from longshore.domain.redaction import safe_source, safe_url
 from longshore.web.render import stamp
 
 View = dict[str, Any]
@@ -56,7 +56,7 @@ def job_view(job: Job) -> View:
         "user_id": request.user_id,
         "book_id": request.book_id,
         "media_type": request.media_type,
-        "source": shown_url(request.source),
+        "source": safe_source(request.source) if request.source else None,
         "created_at": stamp(job.created_at),
         "updated_at": stamp(job.updated_at),
         "completed_at": stamp(job.completed_at),

@@ -7,7 +7,7 @@ SELECT j.job_id, j.seq, j.status, j.stage, j.job_type, j.lease_owner, j.lease_ep
 -- cancel_request (now, seq) --
 -- Work is under way: whoever does it is asked to stop.
 UPDATE jobs SET cancel_requested_at = :now, updated_at = :now, row_version = row_version + 1
- WHERE seq = :seq AND cancel_requested_at IS NULL AND status = 'processing'
+ WHERE seq = :seq AND cancel_requested_at IS NULL AND (status = 'processing' OR lease_owner IS NOT NULL)
 
 -- cancel_now (now, seq) --
 -- Nobody works on it: over at once.

@@ -126,12 +126,18 @@ UPDATE jobs SET lease_owner = NULL, lease_until = NULL, slot_host = NULL
 RETURNING lease_epoch
 
 -- torrent_lease --
--- The right to import: one holder, a new epoch. A torrent that finished between two polls starts downloading here.
-UPDATE jobs SET row_version = row_version + 1, updated_at = :now, status = 'processing', stage = 'downloading',
+-- The right to import: one holder, a new epoch. The stage stays what it is until the import ends.
+UPDATE jobs SET row_version = row_version + 1, updated_at = :now,
        lease_owner = :owner, lease_until = :until, lease_epoch = lease_epoch + 1, claims = claims + 1
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND row_version = :row_version
    AND lease_owner IS NULL AND cancel_requested_at IS NULL AND (status = 'pending' OR status = 'processing')
 RETURNING lease_epoch
+
+-- torrent_begin --
+-- A torrent that was finished before any poll saw it downloading; its import has ended, well or not.
+UPDATE jobs SET row_version = row_version + 1, updated_at = :now, status = 'processing', stage = 'downloading'
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND lease_epoch = :epoch
+   AND lease_owner = :owner AND lease_until > :now AND stage = 'queued'
 
 -- torrent_lease_back --
 UPDATE jobs SET row_version = row_version + 1, updated_at = :now, lease_owner = NULL, lease_until = NULL, slot_host = NULL
@@ -168,14 +174,34 @@ ON CONFLICT (tenant_id, project_id, book_id, media_type) DO UPDATE
        job_id = excluded.job_id, updated_at = excluded.updated_at,
        source_url = COALESCE(media_assets.source_url, excluded.source_url)
 
--- asset_mark (status, now, tenant_id, project_id, artifact_id) --
+-- assets_of --
+-- The assets to which these artifacts belong, and whether all files of each are there. One lost chapter is a lost book.
+SELECT m.book_id, m.media_type,
+       (SELECT count(*) FROM job_artifacts f
+          JOIN artifacts a ON a.tenant_id = f.tenant_id AND a.project_id = f.project_id AND a.artifact_id = f.artifact_id
+         WHERE f.tenant_id = m.tenant_id AND f.project_id = m.project_id AND f.job_id = m.job_id AND f.role = 'result'
+           AND a.availability <> 'available')
+  FROM media_assets m
+ WHERE m.tenant_id = :tenant_id AND m.project_id = :project_id
+   AND m.job_id IN (SELECT l.job_id FROM job_artifacts l
+                     WHERE l.tenant_id = :tenant_id AND l.project_id = :project_id AND l.role = 'result'
+                       AND l.artifact_id IN (SELECT value FROM {each artifact_ids}))
+ ORDER BY m.book_id, m.media_type
+
+-- asset_mark (status, now, tenant_id, project_id, book_id, media_type) --
 UPDATE media_assets SET status = :status, updated_at = :now
- WHERE tenant_id = :tenant_id AND project_id = :project_id AND artifact_id = :artifact_id
-RETURNING book_id
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND book_id = :book_id AND media_type = :media_type
 
 -- book_assets --
 SELECT count(*) FROM media_assets
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND book_id = :book_id AND status = 'available'
+
+-- book_show --
+SELECT b.state, m.status, m.storage_path, m.artifact_id, m.job_id
+  FROM books b
+  LEFT JOIN media_assets m ON m.tenant_id = b.tenant_id AND m.project_id = b.project_id AND m.book_id = b.book_id
+   AND m.media_type = :media_type
+ WHERE b.tenant_id = :tenant_id AND b.project_id = :project_id AND b.book_id = :book_id
 
 -- book_state --
 UPDATE books SET state = :state, updated_at = :now
