@@ -236,6 +236,36 @@ def test_an_older_schema_is_refused_until_it_is_migrated(path: Path, two_migrati
     Ledger.open(path).close()
 
 
+def test_every_older_schema_with_jobs_in_it_becomes_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = schema.migrations
+    for version in range(1, NOW):
+        path = tmp_path / f"{version}.db"
+        with monkeypatch.context() as older:
+            older.setattr(schema, "migrations", lambda dialect, version=version: known(dialect)[:version])
+            schema.create_sqlite(path)
+            with opened(path) as connection:
+                connection.execute(_OLD_JOBS)
+                idle = connect(path)  # somebody who looked before and looks again afterwards
+                assert idle.execute("SELECT count(*) FROM jobs").get == 2
+        try:
+            assert schema.migrate_sqlite(path) == list(range(version + 1, NOW + 1))
+            idle.execute("UPDATE jobs SET lease_owner = 'me', lease_until = 9, lease_epoch = 1 WHERE job_id = 't'")
+            with pytest.raises(apsw.ConstraintError, match="jobs_lease_processing"):
+                idle.execute("UPDATE jobs SET lease_owner = 'me', lease_until = 9, lease_epoch = 1 WHERE job_id = 'd'")
+        finally:
+            idle.close()
+        with opened(path) as connection:
+            assert schema.drift_sqlite(connection) == []
+            assert connection.execute("PRAGMA integrity_check").get == "ok"
+
+
+_OLD_JOBS = """
+INSERT INTO lanes (lane_id, tenant_id, project_id, host, job_type) VALUES (1, 't', 'p', '', 'torrent');
+INSERT INTO jobs (tenant_id, project_id, job_id, job_type, status, stage, lane_id, created_at, updated_at)
+VALUES ('t', 'p', 't', 'torrent', 'pending', 'queued', 1, 1, 1), ('t', 'p', 'd', 'download', 'pending', 'PLANNED', 1, 1, 1);
+"""
+
+
 def test_a_migration_that_fails_leaves_nothing_behind(path: Path, two_migrations: Path) -> None:
     two_migrations.write_text("CREATE TABLE more (a INTEGER) STRICT; INSERT INTO nowhere VALUES (1);")
     with pytest.raises(LongshoreError):

@@ -92,6 +92,7 @@ def test_add_sync_list_show(program: Program, torrent_file: tuple[Made, Path]) -
     assert (again["job_id"], again["created"]) == (job_id, False)
     done = program.until(job_id, "completed")
     assert (done["status"], done["progress"], done["size_bytes"]) == ("completed", 100, 40_000)
+    assert (done["speed_bytes_s"], done["eta_s"], done["note"]) == (0, None, None)
     (listed,) = program("list", "--json").ok().lines
     assert listed["job_id"] == job_id
     assert program("list", "--active", "--json").ok().lines == []
@@ -169,10 +170,13 @@ def test_cancel(program: Program, shared: Swarm, torrent_file: tuple[Made, Path]
 
 def test_a_client_that_is_away_is_no_disaster(program: Program, torrent_file: tuple[Made, Path]) -> None:
     program.env["LONGSHORE_QBITTORRENT__URL"] = "http://127.0.0.1:1"
-    job_id = program.add(torrent_file[1]).ok().lines[0]["job_id"]
+    added = program.add(torrent_file[1]).ok()
+    job_id = added.lines[0]["job_id"]
+    assert "does not answer (connection refused); the job waits" in added.stderr
     ran = program("sync", "--json")
     assert ran.code == 4
     assert "does not answer" in ran.lines[0]["away"]
+    assert "qbittorrent.url" in program("sync").stderr, "and what to do"
     assert program.show(job_id)["stage"] == "queued"
     ran = program("cancel", job_id)
     assert (ran.code, "when the client answers" in ran.stdout) == (4, True)
@@ -203,6 +207,25 @@ def test_run_forever_keeps_torrents_in_step_too(
             eventually(lambda: program.show(job_id)["stage"] == "completed", "completed")
             running.signal(signal.SIGTERM)
             assert running.wait().code == 143
+
+
+def test_the_same_on_postgresql(
+    program: Program, shared: Swarm, torrent_file: tuple[Made, Path], tmp_path: Path, postgres_dsn: str
+) -> None:
+    program.env["LONGSHORE_LEDGER"] = postgres_dsn
+    job_id = program.add(torrent_file[1]).ok().lines[0]["job_id"]
+    assert program.add("magnet:?xt=urn:btih:" + "a" * 40).code == 1, "the place is taken"
+    with started(tmp_path / "run", "run", "--forever", env=program.env) as running:
+        eventually(lambda: program.show(job_id)["stage"] == "completed", "completed")
+        running.signal(signal.SIGTERM)
+        assert running.wait().code == 143
+    shown = program.show(job_id)
+    assert (shown["book_state"], shown["asset_status"]) == ("Library", "available")
+    assert Path(shown["storage_path"]).read_bytes() == torrent_file[0].path.read_bytes()
+    other = program.add("magnet:?xt=urn:btih:" + "b" * 40).ok().lines[0]["job_id"]
+    assert program("cancel", other).ok().stdout.split() == [other, "canceled"]
+    until("gone", lambda: not shared.qbt.api().torrents_info(torrent_hashes="b" * 40))
+    assert invoke("doctor", "--only", "qbittorrent", env=program.env).code == 0
 
 
 # --- killed

@@ -75,7 +75,9 @@ def add(call: Call, source: str, user_id: str, book_id: str, media_type: str) ->
 
     async def work(desk: Desk) -> int:
         started = await desk.start(request)
-        job = await desk.hand_over(request.scope, started.job_id)
+        job, away = await desk.hand_over(request.scope, started.job_id)
+        if away is not None:
+            _away(f"{away}; the job waits for it", away.hint)
         if call.json:
             call.output.record("planned", {"created": started.created, "url": facts(job)["source"], **facts(job)})
         else:
@@ -238,9 +240,15 @@ def _report(call: Call, cycle: Cycle) -> None:
         done = {"completed": len(cycle.completed), "completed_jobs": cycle.completed}
         call.output.record("summary", {"command": "torrent sync", **told, **done})
     elif cycle.away:
-        say(cycle.away)
+        _away(cycle.away, cycle.hint)
     elif call.verbosity >= 0 and (cycle.polled or cycle.completed):
         say(f"polled {cycle.polled}, missing {cycle.missing}, failed {cycle.failed}, completed {len(cycle.completed)}")
+
+
+def _away(what: str, hint: str | None) -> None:
+    say(what)
+    if hint:
+        say(f"  → {hint}")
 
 
 def facts(job: Tracked) -> dict[str, Any]:

@@ -199,9 +199,14 @@ def import_failed(watch: Watch, note: str, now: Micros, rules: Rules) -> Watch:
     return replace(watch, imports=watch.imports + 1, import_at=now + delay, note=note)
 
 
+def at_rest(watch: Watch) -> Watch:
+    """Forget what only matters while something moves: speed, and the trouble there was on the way."""
+    return replace(watch, speed_bytes_s=0, eta_s=None, note=None, stalled=None)
+
+
 def progress_of(watch: Watch) -> int | None:
     """Give the percentage that is done, rounded down: 100 means all of it."""
     return min(100, watch.done_bytes * 100 // watch.size_bytes) if watch.size_bytes > 0 else None
 
 
-__all__ = ["Act", "Rules", "Verdict", "Watch", "import_failed", "judge", "progress_of", "refused"]
+__all__ = ["Act", "Rules", "Verdict", "Watch", "at_rest", "import_failed", "judge", "progress_of", "refused"]

@@ -27,6 +27,8 @@ _NO_ETA: Final = 8_640_000
 class ClientAway(LongshoreError):
     """The torrent client does not answer; nothing is concluded from that."""
 
+    hint = "start qBittorrent with its Web UI, or correct qbittorrent.url"
+
 
 class ClientRefused(ClientAway):
     """The torrent client does not let us in."""
@@ -105,8 +107,7 @@ class Client:
             except (raised.NotFound404Error, raised.Conflict409Error, raised.UnsupportedMediaType415Error):
                 raise
             except (raised.APIError, OSError) as error:
-                kind = type(error).__name__
-                raise ClientAway(f"the torrent client at {self.url} does not answer ({kind})") from None
+                raise ClientAway(f"the torrent client at {self.url} does not answer ({_why(error)})") from None
 
     def _shut(self, why: str, for_s: float) -> ClientRefused:
         self._shut_until, self._shut_why = self._monotonic() + for_s, why
@@ -210,6 +211,19 @@ class Client:
                 reason = re.search(r'Reason: "(.*)"', message, re.DOTALL)
                 return (reason[1] if reason else message)[:500]
         return None
+
+
+def _why(error: BaseException) -> str:
+    """Find the system's own word at the bottom of a library's exceptions (connection refused, no such host)."""
+    seen: list[BaseException] = []
+    below: list[object] = [error]
+    while below and len(seen) < 20:
+        one = below.pop()
+        if isinstance(one, BaseException) and one not in seen:
+            seen.append(one)
+            below += [one.__cause__, one.__context__, getattr(one, "reason", None), *one.args]
+    words = [one.strerror.lower() for one in seen if isinstance(one, OSError) and one.strerror]
+    return words[-1] if words else type(error).__name__
 
 
 def _as_it_is(request: Any) -> Any:

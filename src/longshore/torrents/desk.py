@@ -91,12 +91,12 @@ class Desk:
         """Make the job; the loop hands its torrent over. Asking for the same again gives the same job."""
         return await self.ledger.soon(start_torrent, request)
 
-    async def hand_over(self, scope: Scope, job_id: str) -> Tracked:
-        """Bring one job's torrent to the client now instead of with the next cycle; a client that is away is no error."""
-        job = await self.ledger.read_soon(torrent, scope, job_id)
+    async def hand_over(self, scope: Scope, job_id: str) -> tuple[Tracked, ClientAway | None]:
+        """Bring one job's torrent to the client now instead of with the next cycle; tell if the client is away."""
+        job, away = await self.ledger.read_soon(torrent, scope, job_id), None
         if job.status in ACTIVE and job.watch.added_at is None:
-            await self.sync.now(job)
-        return await self.ledger.read_soon(torrent, scope, job_id)
+            away = await self.sync.now(job)
+        return await self.ledger.read_soon(torrent, scope, job_id), away
 
     async def show(self, scope: Scope, job_id: str) -> Tracked:
         """Show one job."""

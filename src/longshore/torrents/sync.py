@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from longshore import failpoints
 from longshore.domain.model import Lease, Scope
 from longshore.domain.states import ACTIVE, Status
-from longshore.domain.torrent_sync import Act, Rules, Verdict, import_failed, judge
+from longshore.domain.torrent_sync import Act, Rules, Verdict, at_rest, import_failed, judge
 from longshore.domain.torrents import Meaning, QbittorrentSettings, Seen, job_tag, main_file, meaning_of
 from longshore.errors import LeaseLost, LongshoreError, Reasoned, StoreError, Unavailable
 from longshore.ledger.leasing import renew
@@ -56,6 +56,7 @@ class Cycle:
     missing: int = 0
     failed: int = 0
     away: str | None = None
+    hint: str | None = None  # what helps against that
     completed: list[str] = field(default_factory=list)  # by the imports that ended since the cycle before
 
 
@@ -77,7 +78,7 @@ class Sync:
         self.ledger, self.store, self.client, self.settings = ledger, store, client, settings
         self.owner, self._ttl_s, self._renew_s = owner, lease_ttl_s, lease_renew_s
         self._enqueue = Enqueue(ledger, client, fetch, settings)
-        self._busy: dict[tuple[Scope, str], asyncio.Task[None]] = {}
+        self._busy: dict[tuple[Scope, str], asyncio.Task[ClientAway | None]] = {}
         self._imports = asyncio.Semaphore(IMPORTS)
         self._adds = asyncio.Semaphore(ADDS)
         self._held = False
@@ -94,13 +95,14 @@ class Sync:
         try:
             seen = await self._look(jobs)
         except ClientAway as error:
-            report.away = str(error)
+            report.away, report.hint = str(error), error.hint
             await self._hold()
             return report
         self._held = False
         rules = Rules.of(self.settings, await self.ledger.read_soon(active_torrents))
         notes = [note for job, found in zip(jobs, seen, strict=True) if (note := self._decide(job, found, rules))]
-        report.missing = sum(found is None for found in seen)
+        pairs = zip(jobs, seen, strict=True)
+        report.missing = sum(found is None and job.watch.added_at is not None for job, found in pairs)
         report.failed = sum(note.reason is not None for note in notes)
         await self.ledger.soon(note_torrents, notes, jobs)
         return report
@@ -157,21 +159,23 @@ class Sync:
         self._busy[name] = task
         task.add_done_callback(lambda _: self._busy.pop(name, None))
 
-    async def _guarded(self, job: Tracked, work: Awaitable[None]) -> None:
-        """Whatever goes wrong with one job is that job's, and the next cycle looks again."""
+    async def _guarded(self, job: Tracked, work: Awaitable[None]) -> ClientAway | None:
+        """Whatever goes wrong with one job is that job's, and the next cycle looks again; a silent client is told."""
         try:
             await work
         except ClientAway as error:
             log.info("job %s waits: %s", job.job_id, error)
             await self._hold()
+            return error
         except (Overtaken, LeaseLost):
             log.debug("job %s was written by somebody else", job.job_id)
         except LongshoreError as error:
             log.warning("job %s: %s", job.job_id, error)
+        return None
 
-    async def now(self, job: Tracked) -> None:
+    async def now(self, job: Tracked) -> ClientAway | None:
         """Hand one job's torrent over at once; whatever prevents it is left to the loop."""
-        await self._guarded(job, self._enqueue.run(job, job.watch))
+        return await self._guarded(job, self._enqueue.run(job, job.watch))
 
     def take_completed(self) -> list[str]:
         """Give the jobs that were completed since the last time somebody asked."""
@@ -248,7 +252,7 @@ class Sync:
             path = self.store.path(lease.scope, artifacts[main].blob.pointer)
             storage_path = str(path) if path is not None else artifacts[main].blob.pointer
             await self.ledger.soon(
-                complete_torrent, lease, artifacts, main=main, storage_path=storage_path, watch=verdict.watch
+                complete_torrent, lease, artifacts, main=main, storage_path=storage_path, watch=at_rest(verdict.watch)
             )
             failpoints.hit("torrent.import.after")
             self._completed.append(lease.job_id)
