@@ -126,6 +126,15 @@ def test_a_file_that_changes_under_the_reading_is_not_believed(tmp_path: Path) -
     assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def test_a_file_that_cannot_be_read_is_waited_for(tmp_path: Path) -> None:
+    fd = os.open(tmp_path, os.O_RDONLY)  # reading a directory fails as a bad disk does: in the middle of things
+    try:
+        with pytest.raises(NotVisible, match="cannot be read"):
+            digest(fd)
+    finally:
+        os.close(fd)
+
+
 # --- with a real client
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from longshore.domain.states import ACTIVE, Status
-from longshore.domain.torrents import OURS_TAG, job_tag
+from longshore.domain.torrents import OURS_TAG, Seen, job_tag
+from longshore.ledger.tracking import Tracked
+from longshore.torrents.desk import Desk
+from longshore.torrents.sync import Cycle, forever
 from tests.support.qbt import Made, make_torrent
-from tests.torrents.bench import Bench, bench
+from tests.torrents.bench import SCOPE, Bench, bench
 from tests.torrents.v5 import V5
 
 
@@ -112,15 +116,68 @@ def test_a_torrent_removed_at_its_end_is_not_polled_into_failure_at_once(depot: 
     assert (job.status in ACTIVE, job.first_not_found_at is not None) == (True, True)
 
 
-def test_errors_of_the_server_conclude_nothing(depot: Bench, v5: V5, made: Made) -> None:
+@pytest.mark.parametrize("code", [400, 404, 409, 500, 503])
+def test_errors_of_the_server_conclude_nothing(depot: Bench, v5: V5, made: Made, code: int) -> None:
     job_id = depot.start(made)
     depot.cycle()
     depot.cycle(15)
     honest = v5.answer
-    v5.answer = lambda *_: (503, b"busy", None)  # type: ignore[method-assign]
+    v5.answer = lambda *_: (code, b"busy", None)  # type: ignore[method-assign]
     for _ in range(20):
         assert depot.cycle(15).away
     v5.answer = honest  # type: ignore[method-assign]
     depot.cycle(15)
     assert depot.job(job_id).status in ACTIVE
     assert depot.job(job_id).first_not_found_at is None
+
+
+def test_jobs_with_something_under_way_do_not_hold_the_others_up(v5: V5, made: Made, tmp_path: Path) -> None:
+    """Two of three jobs are being added for ever, and a cycle looks at one job."""
+    with bench(tmp_path / "depot", v5.url, batch=1) as depot:
+        slow = [depot.start(made, book=f"slow {n}") for n in range(2)]
+        last = depot.start(made, book="last")
+
+        async def work(desk: Desk) -> list[int]:
+            never = asyncio.get_running_loop().create_future()
+            for job_id in slow:
+                desk.sync._busy[SCOPE, job_id] = never  # type: ignore[assignment]
+            polled = []
+            for _ in range(6):
+                depot.clock.turn(15)
+                polled.append((await desk.sync.cycle()).polled)
+                if task := desk.sync._busy.get((SCOPE, last)):
+                    await task
+            return polled
+
+        assert asyncio.run(depot._with_desk(work)) == [0, 0, 1, 0, 0, 1]
+        assert depot.job(last).watch.seen_at is not None
+
+
+def test_a_surprise_in_one_cycle_does_not_end_the_loop(
+    v5: V5, made: Made, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with bench(tmp_path / "depot", v5.url, poll_s=0.01) as depot:
+        job_id = depot.start(made)
+        cycles = 0
+
+        async def work(desk: Desk) -> None:
+            stop, honest = asyncio.Event(), desk.sync._look
+
+            async def look(jobs: list[Tracked]) -> list[Seen | None]:
+                nonlocal cycles
+                cycles += 1
+                if cycles == 1:
+                    raise ZeroDivisionError("a defect")
+                return await honest(jobs)
+
+            desk.sync._look = look  # type: ignore[method-assign]
+
+            def seen(_: Cycle) -> None:
+                depot.clock.turn(15)
+                if depot.job(job_id).watch.seen_at is not None:
+                    stop.set()
+
+            await asyncio.wait_for(forever(desk.sync, stop, seen), 60)
+
+        asyncio.run(depot._with_desk(work))
+        assert "a defect" in caplog.text

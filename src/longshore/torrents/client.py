@@ -87,8 +87,8 @@ class Client:
             DISABLE_LOGGING_DEBUG_OUTPUT=True,
         )
 
-    def _call(self, ask: Callable[[Any], T]) -> T:
-        """Ask once; the library logs in again once when the session has ended."""
+    def _call(self, ask: Callable[[Any], T], *, meant: tuple[type[Exception], ...] = ()) -> T:
+        """Ask once; the library logs in again once when the session has ended. `meant`: answers that mean something."""
         from qbittorrentapi import exceptions as raised
 
         with self._lock:
@@ -104,8 +104,11 @@ class Client:
                 banned = not self.settings.api_key
                 why = "has banned this address after wrong passwords" if banned else "refused the API key"
                 raise self._shut(f"the torrent client {why}", BAN_S if banned else float("inf")) from None
-            except (raised.NotFound404Error, raised.Conflict409Error, raised.UnsupportedMediaType415Error):
+            except meant:
                 raise
+            except raised.HTTPError as error:
+                code = getattr(error, "http_status_code", None)
+                raise ClientAway(f"what answers at {self.url} does not answer like qBittorrent ({code})") from None
             except (raised.APIError, OSError) as error:
                 raise ClientAway(f"the torrent client at {self.url} does not answer ({_why(error)})") from None
 
@@ -160,7 +163,8 @@ class Client:
                     seeding_time_limit=-1,
                     inactive_seeding_time_limit=-1,
                     **what,
-                )
+                ),
+                meant=(raised.UnsupportedMediaType415Error, raised.Conflict409Error, raised.NotFound404Error),
             )
         except raised.UnsupportedMediaType415Error:
             raise NotAdded("the torrent client says that this is no torrent") from None
@@ -174,7 +178,9 @@ class Client:
         from qbittorrentapi import exceptions as raised
 
         try:
-            rows = self._call(lambda api: api.torrents_files(torrent_hash=_checked(id_)))
+            rows = self._call(
+                lambda api: api.torrents_files(torrent_hash=_checked(id_)), meant=(raised.NotFound404Error,)
+            )
         except raised.NotFound404Error:
             return None
         try:

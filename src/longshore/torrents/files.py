@@ -104,11 +104,19 @@ def _step(name: str, parent: int) -> int:
         raise
 
 
+def _read(fd: int, at: int) -> bytes:
+    try:
+        return os.pread(fd, READ_BYTES, at)
+    except OSError as error:  # a bad disk, or a network drive that went away
+        why = os.strerror(error.errno or 0)
+        raise NotVisible(f"the client's file cannot be read at byte {at}: {why}") from None
+
+
 def digest(fd: int, *, each: Callable[[bytes], None] | None = None) -> Digest:
     """Read a file once from its beginning; refuse one that changed meanwhile."""
     before = os.fstat(fd)
     hashing, size, head = hashlib.sha256(), 0, b""
-    while piece := os.pread(fd, READ_BYTES, size):
+    while piece := _read(fd, size):
         if not size:
             head = piece[:HEAD_BYTES]
         hashing.update(piece)

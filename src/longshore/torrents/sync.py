@@ -87,10 +87,10 @@ class Sync:
     async def cycle(self) -> Cycle:
         """Poll the next jobs once. The client's silence concludes nothing and stops every clock."""
         failpoints.hit("torrent.cycle")
-        jobs = await self.ledger.read_soon(due_torrents, self.settings.batch)
-        jobs = [job for job in jobs if (job.scope, job.job_id) not in self._busy]
+        due = await self.ledger.read_soon(due_torrents, self.settings.batch)
+        jobs = [job for job in due if (job.scope, job.job_id) not in self._busy]
         report = Cycle(polled=len(jobs), completed=self.take_completed())
-        if not jobs:
+        if not due:
             return report
         try:
             seen = await self._look(jobs)
@@ -104,7 +104,8 @@ class Sync:
         pairs = zip(jobs, seen, strict=True)
         report.missing = sum(found is None and job.watch.added_at is not None for job, found in pairs)
         report.failed = sum(note.reason is not None for note in notes)
-        await self.ledger.soon(note_torrents, notes, jobs)
+        # Those with something under way move to the end too: a hundred slow adds must not hold the others up.
+        await self.ledger.soon(note_torrents, notes, due)
         return report
 
     async def _hold(self) -> None:
@@ -114,6 +115,8 @@ class Sync:
 
     async def _look(self, jobs: list[Tracked]) -> list[Seen | None]:
         """Find each job's torrent by its ids; for the ones not found, once more by tag and hash among all of ours."""
+        if not jobs:
+            return []
         ids = sorted({id_ for job in jobs for id_ in _ids(job)})
         index = _index(await asyncio.to_thread(self.client.by_ids, ids))
         if not ids or any(_match(job, index) is None and job.watch.added_at is not None for job in jobs):
@@ -171,6 +174,8 @@ class Sync:
             log.debug("job %s was written by somebody else", job.job_id)
         except LongshoreError as error:
             log.warning("job %s: %s", job.job_id, error)
+        except Exception:  # ours to mend, but one job's trouble stops no other
+            log.exception("job %s: unexpected", job.job_id)
         return None
 
     async def now(self, job: Tracked) -> ClientAway | None:
@@ -336,6 +341,8 @@ async def forever(sync: Sync, stop: asyncio.Event, report: Reports | None = None
                     report(cycle)
             except LongshoreError as error:
                 log.warning("a cycle of the torrents failed: %s", error)
+            except Exception:  # whoever runs this runs downloads as well
+                log.exception("a cycle of the torrents failed")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), sync.settings.poll_s)
     finally:
