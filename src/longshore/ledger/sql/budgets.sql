@@ -39,12 +39,12 @@ SELECT status, sum(n) FROM counters WHERE tenant_id = :tenant_id GROUP BY status
 SELECT coalesce(sum(json_extract(e.request, '$.size_bytes')), 0)
   FROM jobs AS j
   JOIN effects AS e ON e.tenant_id = j.tenant_id AND e.project_id = j.project_id AND e.job_id = j.job_id
- WHERE j.tenant_id = :tenant_id AND j.status = 'processing' AND e.kind = 'FINALIZE' AND e.state = 'intended'
+ WHERE j.tenant_id = :tenant_id AND j.lease_until IS NOT NULL AND e.kind = 'FINALIZE' AND e.state = 'intended'
    AND j.job_id NOT IN (SELECT value FROM {each job_ids})
 
 -- budget_promised @postgres --
 SELECT CAST(coalesce(sum(CAST(CAST(e.request AS jsonb) ->> 'size_bytes' AS bigint)), 0) AS bigint)
   FROM jobs AS j
   JOIN effects AS e ON e.tenant_id = j.tenant_id AND e.project_id = j.project_id AND e.job_id = j.job_id
- WHERE j.tenant_id = :tenant_id AND j.status = 'processing' AND e.kind = 'FINALIZE' AND e.state = 'intended'
+ WHERE j.tenant_id = :tenant_id AND j.lease_until IS NOT NULL AND e.kind = 'FINALIZE' AND e.state = 'intended'
    AND j.job_id <> ALL (ARRAY(SELECT jsonb_array_elements_text(CAST(:job_ids AS jsonb))))
