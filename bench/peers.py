@@ -62,9 +62,15 @@ def longshore(where: Path, urls: Sequence[str]) -> str:
     return f"{PROGRAM} add {write_list(where, urls)} {common} && {PROGRAM} run {common}"
 
 
+def longshore_get(where: Path, urls: Sequence[str], *more: str) -> str:
+    """Do all of it in one command: plan, fetch, verify, publish. What is held is not asked for again."""
+    common = f"--depot depot --allow-net 127.0.0.0/8 --set hosts.concurrency=32 {' '.join(more)} -q"
+    return f"{PROGRAM} get -i {write_list(where, urls)} {common}"
+
+
 def longshore_split(where: Path, urls: Sequence[str]) -> str:
     """The same with one body over as many connections as aria2c is told to use."""
-    return longshore(where, urls).replace("-q", "--set transfer.segments=16 -q")
+    return longshore_get(where, urls, "--set transfer.segments=16")
 
 
 def aria2c_split(where: Path, urls: Sequence[str]) -> str:
@@ -85,7 +91,7 @@ def curl_sync(where: Path, urls: Sequence[str]) -> str:
 CURL, CURL_HASH_SYNC = Peer("curl -Z", curl), Peer("curl -Z + sha256sum + sync", curl_hash_sync)
 WGET2, ARIA2C, LONGSHORE = Peer("wget2", wget2), Peer("aria2c", aria2c), Peer(OURS, longshore)
 ARIA2C_16, ARIA2C_16_1M = Peer("aria2c -x16 -s16", aria2c_split), Peer("aria2c -x16 -s16 -k1M", aria2c_split_1m)
-LONGSHORE_16 = Peer(OURS, longshore_split)
+LONGSHORE_GET, LONGSHORE_16 = Peer(OURS, longshore_get), Peer(OURS, longshore_split)
 CURL_SYNC = Peer("curl + sync", curl_sync)
 
 

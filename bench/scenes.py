@@ -19,7 +19,7 @@ from bench.report import Limit, Scene
 Command = Callable[[Path, Sequence[str]], str]
 DIGEST = "openssl dgst -sha256"
 AGAIN: dict[str, tuple[Command, Command]] = {
-    OURS: (peers.longshore, peers.longshore),
+    OURS: (peers.longshore_get, peers.longshore_get),
     "curl -z": (peers.curl, peers.curl_again),
     "wget2 -c": (peers.wget2, peers.wget2_again),
     "aria2c -c": (peers.aria2c, peers.aria2c_again),
@@ -125,7 +125,7 @@ def large(work: Path, repeat: int) -> Scene:
     with nginx(work / "large") as (port, _):
         urls = [f"http://127.0.0.1:{port}/0.bin"]
         for _ in range(repeat):
-            _race(scene, [peers.CURL_SYNC, peers.LONGSHORE, peers.ARIA2C], urls, repeat=1, disk=None)
+            _race(scene, [peers.CURL_SYNC, peers.LONGSHORE_GET, peers.ARIA2C], urls, repeat=1, disk=None)
             scene.note(DIGEST, measure(f"openssl dgst -sha256 {work}/large/0.bin", cwd=work))
     (work / "large" / "0.bin").unlink()
     scene.at_most(OURS, peers.CURL_SYNC.name, 0.6)
@@ -152,7 +152,7 @@ def far(work: Path, repeat: int) -> Scene:
     _write_files(work / "far", [16384] * 500)
     with nginx(work / "far") as (port, _), far_away(port, 0.05) as away:
         urls = [f"http://127.0.0.1:{away}/{n}.bin" for n in range(500)]
-        _race(scene, [peers.ARIA2C, peers.WGET2, peers.CURL, peers.LONGSHORE], urls, repeat=repeat, disk=None)
+        _race(scene, [peers.ARIA2C, peers.WGET2, peers.CURL, peers.LONGSHORE_GET], urls, repeat=repeat, disk=None)
     scene.faster(OURS, peers.ARIA2C.name, 1.0)
     scene.faster(OURS, peers.WGET2.name, 1.0)
     return scene
