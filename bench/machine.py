@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import shutil
@@ -13,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -27,9 +29,22 @@ class Figure:
     peak_rss_mib: float
 
 
+@cache
+def _environment() -> dict[str, str]:
+    """Run the program as it is when installed: with its byte code, which some machines forbid to write."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    kept = tempfile.mkdtemp(prefix="longshore-bench-pycache-")
+    atexit.register(shutil.rmtree, kept, ignore_errors=True)
+    env |= {"PYTHONPATH": str(HERE.parent / "src"), "PYTHONPYCACHEPREFIX": kept}
+    for command in (["get", "https://example.invalid/", "--offline"], ["run", "--offline"], ["status"]):
+        whole = [sys.executable, "-m", "longshore", *command, "--depot", f"{kept}/depot", "-q"]
+        subprocess.run(whole, env=env, capture_output=True, check=False)
+    return env
+
+
 def measure(command: str, *, cwd: Path, log: Path | None = None) -> Figure:
     """Run a shell command; its children's CPU and the largest resident set count."""
-    env = os.environ | {"PYTHONPATH": str(HERE.parent / "src")}
+    env = _environment()
     watch = [sys.executable, "-I", "-S", str(HERE / "stopwatch.py"), str(log or os.devnull), command]
     told = subprocess.run(watch, cwd=cwd, env=env, stdout=subprocess.PIPE, check=True, text=True).stdout
     wall, cpu, rss, code = (float(word) for word in told.split())
