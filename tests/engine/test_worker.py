@@ -114,7 +114,7 @@ def test_a_host_never_sees_more_at_once_than_it_allows(make_depot: MakeDepot, or
 
 
 def test_a_drain_ends_what_runs_and_gives_back_the_rest(make_depot: MakeDepot, origin: Origin) -> None:
-    depot = make_depot(transfer={"concurrency": 1})
+    depot = make_depot(transfer={"concurrency": 1, "drain_s": 60})
     gate = Gate(Thing(stamped(1, 5_000)), 10)
     first = origin.add("/first", gate)
     rest = [origin.add(f"/{n}", Thing(stamped(2, 600 + n))) for n in range(5)]
@@ -132,8 +132,7 @@ def test_a_drain_ends_what_runs_and_gives_back_the_rest(make_depot: MakeDepot, o
 
 
 def test_a_large_body_that_a_drain_cuts_short_goes_on_where_it_stopped(make_depot: MakeDepot, origin: Origin) -> None:
-    depot = make_depot()
-    object.__setattr__(depot.aio.yard.engine, "drain_s", 0.1)
+    depot = make_depot(transfer={"drain_s": 0.1})
     thing = Thing(stamped(1, 2_000_000))
     gate = Gate(thing, 1_500_000)
     url = origin.add("/large", gate, thing)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote
 
 from longshore.errors import Damaged, NoDepot, NotPermitted
 
@@ -48,7 +50,12 @@ class SqliteWitness:
         if not path.exists():
             raise NoDepot(f"there is no ledger at {path}")
         self._errors = apsw.Error
-        self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        # Where nothing can be written and no log is left, the file alone is the ledger, and nobody changes it.
+        log, room = Path(f"{path}-wal"), os.statvfs(path.parent)
+        still = not os.access(path.parent, os.W_OK) or room.f_bfree * room.f_frsize < 65_536
+        still = still and not (log.exists() and log.stat().st_size)
+        name = f"file:{quote(str(path))}?mode=ro" + ("&immutable=1" if still else "")
+        self._connection = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         self._connection.set_busy_timeout(60_000)
         self._connection.execute("BEGIN")  # one moment for all statements
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import chain, islice
 from typing import TYPE_CHECKING, BinaryIO
@@ -20,8 +21,12 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from longshore.domain.model import JobRequest, Planned
+    from longshore.engine.lost import Sizes
+    from longshore.ledger import Ledger
     from longshore.ledger.planning import Again
     from longshore.lists import BadLine
+
+    Held = Callable[[list[JobRequest], list[Planned]], list[Planned]]
 
 BATCH = 5_000  # requests in one transaction
 FORMATS = ("urls", "aria2", "jsonl", "csv", "metalink", "openalex", "unpaywall", "arxiv", "fetch", "sums", "parquet")
@@ -127,25 +132,54 @@ def _plan(call: Call, lists: list[Listed], again: Again) -> dict[str, int]:
     from longshore.depot.signals import rare_collections
 
     counts = {"new": 0, "known": 0}
-    with rare_collections(ours=True), call.ledger(create=True) as ledger:
+    with rare_collections(ours=True), ExitStack() as stack:
+        ledger = stack.enter_context(call.ledger(create=True))
+        held = _held(call, ledger, stack) if again != "always" else None
         items = chain.from_iterable(lists)
         written: tuple[list[JobRequest], Future[list[Planned]]] | None = None
         while batch := list(islice(items, BATCH)):
             if written is not None:
-                _count(call, counts, *written)
+                _count(call, counts, held, *written)
             written = batch, ledger.plan_begun(call.scope, batch, again=again)
         if written is not None:
-            _count(call, counts, *written)
+            _count(call, counts, held, *written)
     return counts
 
 
-def _count(call: Call, counts: dict[str, int], batch: list[JobRequest], planning: Future[list[Planned]]) -> None:
+def _count(
+    call: Call, counts: dict[str, int], held: Held | None, batch: list[JobRequest], planning: Future[list[Planned]]
+) -> None:
     made = planning.result()
+    if held is not None:
+        made = held(batch, made)
     new = sum([one.created for one in made])
     counts["new"] += new
     counts["known"] += len(made) - new
     if call.json:
         _tell_planned(call, batch, made)
+
+
+def _held(call: Call, ledger: Ledger, stack: ExitStack) -> Held:
+    """Give what plans again those whose bytes are lost. The store is opened when it is first needed."""
+    from longshore.engine.lost import DONE, plan_lost_again
+
+    @functools.cache
+    def sizes() -> Sizes | None:
+        if "://" in call.settings.store:  # too far away to be asked for every blob
+            return None
+        from longshore.depot.wiring import store_place, store_settings
+        from longshore.store import open_store
+
+        store = open_store(store_place(call.settings), store_settings(call.settings))
+        stack.callback(store.close)
+        return store.sizes
+
+    def held(batch: list[JobRequest], made: list[Planned]) -> list[Planned]:
+        if not any(one.status in DONE for one in made):
+            return made
+        return plan_lost_again(ledger, sizes(), call.scope, batch, made)
+
+    return held
 
 
 def _tell_planned(call: Call, batch: list[JobRequest], made: list[Planned]) -> None:

@@ -11,15 +11,17 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from longshore.cli.options import Call, common
-from longshore.cli.output import say
+from longshore.cli.output import lines_of, say
 from longshore.cli.program import OK
 from longshore.errors import BadInput
 
 if TYPE_CHECKING:
     from longshore.depot import Depot
+    from longshore.exports.manifest import Wrap
     from longshore.exports.packages import Place
 
 FILES = ("jsonl", "csv", "parquet", "sums", "failures")
+LINES = {"jsonl": "manifest", "failures": "list_item"}  # the type of a line with --json
 DIRECTORIES = ("bag", "fetch-bag", "crate", "tree")
 STATUSES = ("pending", "processing", "completed", "failed", "skipped", "canceled")
 
@@ -45,6 +47,8 @@ def command(
     (with its bytes, or with a fetch.txt), an RO-Crate, or a tree of named files.
     """
     form = (format_ or "jsonl") if form == "manifest" else form
+    if call.json and target is None and form in FILES and form not in LINES:
+        raise click.UsageError(f"{form} is no JSON: leave --json out, or name a file with -o")
     with call.depot() as depot:
         if form in DIRECTORIES:
             if target is None:
@@ -52,7 +56,8 @@ def command(
             count = _write_directory(depot, form, target, template)
         else:
             with _opened(target) as out:
-                count = _write_file(depot, form, out, status, job_type)
+                wrap = lines_of(LINES[form]) if call.json and target is None else dict
+                count = _write_file(depot, form, out, status, job_type, wrap)
     if target is not None:
         if call.json:
             call.output.record("summary", {"command": "export", "form": form, "items": count})
@@ -70,26 +75,33 @@ def _opened(target: Path | None) -> Iterator[IO[bytes]]:
         return
     temporary = target.with_name(f".{target.name}.new")
     try:
-        with open(temporary, "wb") as out:
-            yield out
+        out = open(temporary, "wb")  # noqa: SIM115 - what cannot be opened is another mistake than a disk that fills up
     except OSError as error:
         raise BadInput(f"{target} cannot be written: {error.strerror}") from error
-    temporary.replace(target)
+    try:
+        with out:
+            yield out
+        temporary.replace(target)
+    except OSError as error:
+        error.filename = error.filename or str(target)
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
-def _write_file(depot: Depot, form: str, out: IO[bytes], status: str | None, job_type: str | None) -> int:
+def _write_file(depot: Depot, form: str, out: IO[bytes], status: str | None, job_type: str | None, wrap: Wrap) -> int:
     from longshore.exports import manifest
     from longshore.exports.names import Namer
     from longshore.exports.source import manifest_rows
 
     if form == "failures":
         return manifest.write_failures(
-            manifest_rows(depot.ledger, depot.scope, status="failed", job_type=job_type), out
+            manifest_rows(depot.ledger, depot.scope, status="failed", job_type=job_type), out, wrap
         )
     rows = manifest_rows(depot.ledger, depot.scope, status=status, job_type=job_type, held=form == "sums")
     if form == "sums":
         return manifest.write_sums(rows, out, Namer())
-    return manifest.WRITERS[form](rows, out)
+    return manifest.write_jsonl(rows, out, wrap) if form == "jsonl" else manifest.WRITERS[form](rows, out)
 
 
 def _write_directory(depot: Depot, form: str, target: Path, template: str) -> int:

@@ -14,9 +14,11 @@ def command(call: Call) -> int:
     """Show failed jobs by reason and host, with one example and what can be done."""
     from longshore.cli.telling import remedy
     from longshore.domain.redaction import safe_url
+    from longshore.domain.states import Status
 
     with call.ledger() as ledger:
         groups = ledger.failures(call.scope)
+        failed = ledger.counts(call.scope)[Status.FAILED] if not groups else 0
     for group in groups:
         facts = {
             "reason": group.reason,
@@ -35,5 +37,6 @@ def command(call: Call) -> int:
             call.output.text(f"         e.g. {facts['sample_job_id']}  {facts['sample_url'] or ''}")
             call.output.text(f"         → {facts['remedy']}")
     if not groups and not call.json and call.verbosity >= 0:
-        say("nothing failed")
+        older = f"; {failed} older failures were tried again: `longshore jobs --status failed`" if failed else ""
+        say(f"nothing failed{older}")
     return 0

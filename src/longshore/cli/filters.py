@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from longshore.domain.states import Status
+from longshore.domain.reasons import REASONS
+from longshore.domain.states import DOWNLOAD_STAGES, OWN_STAGES, TORRENT_STAGES, Status
 from longshore.errors import BadInput
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 PAGE: Final = 1_000
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)\Z")
+_HTTP: Final = re.compile(r"http_\d{3}\Z")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
@@ -42,8 +44,25 @@ NAMES: Final = ("statuses", "stage", "reason", "host", "job_type", "work_id", "u
 
 
 def taken(given: dict[str, Any]) -> dict[str, Any]:
-    """Take the filter's options out of a command's."""
-    return {name: given.pop(name) for name in NAMES}
+    """Take the filter's options out of a command's; a word that nothing can have is a mistake, not an empty answer."""
+    chosen = {name: given.pop(name) for name in NAMES}
+    if chosen["stage"] is not None:
+        known = list(dict.fromkeys([*DOWNLOAD_STAGES, *TORRENT_STAGES, *OWN_STAGES]))
+        _check_word("stage", chosen["stage"], known, known)
+    if chosen["reason"] is not None and not _HTTP.match(chosen["reason"]):
+        _check_word("reason", chosen["reason"], list(REASONS), [*REASONS, "http_404", "http_403", "http_500"])
+    return chosen
+
+
+def _check_word(what: str, word: str, known: list[str], near: list[str]) -> None:
+    if word in known:
+        return
+    from difflib import get_close_matches
+
+    by_case = {one.casefold(): one for one in near}
+    close = get_close_matches(word.casefold(), by_case, n=1, cutoff=0.5)
+    hint = f"did you mean {by_case[close[0]]}?" if close else f"there are {', '.join(known)}"
+    raise BadInput(f"there is no {what} {word!r}", hint=hint)
 
 
 def is_empty(chosen: dict[str, Any]) -> bool:

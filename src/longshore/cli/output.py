@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -38,6 +38,11 @@ class Output:
         for row in [list(headings), *cells]:
             padded = [cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]
             sys.stdout.write("  ".join([*padded, row[-1]]).rstrip() + "\n")
+
+
+def lines_of(kind: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Give what makes a JSON line of facts: its type, its schema and the time."""
+    return lambda facts: {"type": kind, "schema": SCHEMA, "ts": now(), **facts}
 
 
 def say(line: str) -> None:

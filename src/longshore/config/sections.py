@@ -136,6 +136,9 @@ class TransferSettings(Section):
     max_redirects: int = key(10, "redirect hops before `redirect_loop`", least=0, most=100)
     max_header_bytes: int = key(128 * 1024, "largest header block (reason `header_too_large`)", least=1024)
     http2: bool = key(True, "speak HTTP/2 where the server does")
+    drain_s: float = key(
+        3.0, "how long a first signal lets transfers end; what is longer is put down and resumed", least=0
+    )
 
 
 class CredentialSettings(Section):

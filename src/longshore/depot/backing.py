@@ -96,9 +96,14 @@ def _snapshot(ledger: Path, target: Path) -> None:
     """Copy the ledger as it stands at one moment, writers going on."""
     import apsw
 
+    from longshore.ledger.frozen import is_frozen, open_frozen
+
     target.unlink(missing_ok=True)
-    source = apsw.Connection(str(ledger), flags=apsw.SQLITE_OPEN_READONLY)
-    source.set_busy_timeout(60_000)
+    if is_frozen(ledger):
+        source = open_frozen(ledger)
+    else:
+        source = apsw.Connection(str(ledger), flags=apsw.SQLITE_OPEN_READONLY)
+        source.set_busy_timeout(60_000)
     copy = apsw.Connection(str(target))
     try:
         with copy.backup("main", source, "main") as work:

@@ -15,9 +15,9 @@ from longshore.domain.notes import Kind, Listener, Note
 from longshore.domain.redaction import safe_url
 from longshore.domain.states import TERMINAL, Status
 from longshore.engine.known import ANEW
+from longshore.engine.lost import results_and_gone
 from longshore.engine.questions import jobs_named, results_named
 from longshore.ledger.planning import Again, plan
-from longshore.ledger.registry import mark_missing
 
 
 class Getting(Working):
@@ -86,17 +86,8 @@ class Getting(Working):
 
     async def _without_bytes(self, scope: Scope, job_ids: Sequence[str]) -> set[str]:
         """Name the completed jobs whose results are not there any more; what is lost is marked so."""
-        results = await self.ledger.read_soon(results_named, scope, job_ids)
-        artifacts = {one.artifact_id: one for found in results.values() for one in found}
-        gone = await self._thread(self._gone, scope, list(artifacts.values()))
-        if gone:
-            await self.ledger.soon(mark_missing, scope, sorted(gone))
+        results, gone = await self._thread(results_and_gone, self.ledger, self.store.sizes, scope, job_ids)
         return {job_id for job_id in job_ids if not any(one.artifact_id not in gone for one in results.get(job_id, ()))}
-
-    def _gone(self, scope: Scope, artifacts: Sequence[Artifact]) -> set[str]:
-        """Tell which artifacts have no file of their size."""
-        sizes = self.store.sizes(scope, [one.pointer for one in artifacts])
-        return {one.artifact_id for one, size in zip(artifacts, sizes, strict=True) if size != one.size_bytes}
 
     async def _outcomes(self, scope: Scope, planned: Sequence[Planned], over: set[str]) -> list[Got]:
         ids = list(dict.fromkeys(one.job_id for one in planned))

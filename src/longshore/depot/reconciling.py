@@ -27,6 +27,7 @@ from longshore.domain.states import TERMINAL
 from longshore.engine.questions import artifacts_between, referenced, scopes_known
 from longshore.errors import Locked, NotFound
 from longshore.ledger.control import Healed, reconcile_jobs
+from longshore.ledger.frozen import refusal
 from longshore.ledger.registry import mark_available
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class Reconciler:
     def reconcile(self, dry_run: bool = False, part: Slice = WHOLE) -> Report:
         """Compare everything (or a slice of it) with everything; heal what can be healed unless it is a dry run."""
         report = Report()
+        if self._ledger.frozen and not dry_run:
+            raise refusal(self._depot / "ledger.db")
         with self._alone_here():
             failpoints.hit("reconcile.begin")
             self._parts(report, dry_run)
@@ -88,6 +91,9 @@ class Reconciler:
 
     @contextmanager
     def _alone_here(self) -> Iterator[None]:
+        if self._ledger.frozen:  # nobody can change anything, and there can be no lock
+            yield
+            return
         descriptor = os.open(self._depot / "reconcile.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             try:
@@ -111,6 +117,8 @@ class Reconciler:
 
     def _rows(self, report: Report, dry_run: bool) -> None:
         """Give back leases that ran out, close intents of jobs that are over, count again."""
+        if self._ledger.frozen:  # what would be done can only be told where it could be
+            return
         healed = self._undone() if dry_run else self._ledger.reconcile_jobs()
         for kind, sentence in _SENTENCES.items():
             if count := getattr(healed, kind):
@@ -216,7 +224,8 @@ class Reconciler:
                 self._store.drop_part(facts)
                 failpoints.hit("reconcile.part")
             report.found("stale_part", facts.scope, facts.job_id, f"part of epoch {facts.epoch}", healed=not dry_run)
-        sightings.save()
+        if not self._ledger.frozen:
+            sightings.save()
 
     def _job(self, scope: Scope, job_id: str) -> Job | None:
         try:

@@ -43,16 +43,18 @@ class Verifier:
         problem = self._store.check(artifact.scope, artifact.pointer, artifact.sha256, artifact.size_bytes)
         report.checked += 1
         report.bytes += artifact.size_bytes if problem is None else 0
-        if problem in {Problem.WRONG_SIZE, Problem.WRONG_HASH}:  # out of reach, so that the bytes can come again
+        if (
+            problem in {Problem.WRONG_SIZE, Problem.WRONG_HASH} and not self._ledger.frozen
+        ):  # out of reach, so that the bytes can come again
             self._store.quarantine(artifact.scope, artifact.pointer, f"verify: {problem}")
         return problem
 
     def _conclude(self, artifact: Artifact, problem: Problem | None, report: Report) -> None:
         if problem is None:
-            if artifact.availability == "missing":
+            if artifact.availability == "missing" and not self._ledger.frozen:
                 self._ledger.write(mark_available, artifact.scope, [artifact.artifact_id])
             return
-        if problem in _GONE and artifact.availability == "available":
+        if problem in _GONE and artifact.availability == "available" and not self._ledger.frozen:
             self._ledger.mark_missing(artifact.scope, [artifact.artifact_id])
         message = f"{artifact.sha256}: {problem.value.replace('_', ' ')}"
         report.found(problem.value, artifact.scope, artifact.artifact_id, message)

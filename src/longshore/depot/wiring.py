@@ -36,6 +36,7 @@ def engine_settings(settings: Settings) -> engine.EngineSettings:
         small_bytes=transfer.small_bytes,
         max_bytes=transfer.max_bytes,
         segments=transfer.segments,
+        drain_s=transfer.drain_s,
         sniff=settings.verify.sniff,
         offline=settings.offline,
         retry=engine.RetrySettings(retry.max_attempts, retry.base_s, retry.cap_s, retry.max_claims),

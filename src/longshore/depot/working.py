@@ -15,6 +15,7 @@ from longshore.domain.notes import Listener, Note
 from longshore.domain.redaction import safe_url
 from longshore.engine.crew import bury, crew
 from longshore.engine.errands import Errand, Tally
+from longshore.engine.lost import plan_lost_again
 from longshore.engine.worker import Worker
 from longshore.ledger.planning import Again, plan
 
@@ -36,12 +37,17 @@ class Working(Base):
         again: Again = "never",
         on_note: Listener | None = None,
     ) -> Added:
-        """Plan a list: URLs, records, triples or requests. What is known stays as it is; what is bad is reported."""
-        added = Added()
+        """Plan a list: URLs, records, triples or requests. What is known stays as it is, unless its bytes are lost; what
+        is bad is reported.
+        """
+        where, added = scope or self.scope, Added()
+        sizes = self.store.sizes if self.store.backend == "local" else None
         for requests, refused in in_batches(items):
             added.refused_count += len(refused)
             added.refused += refused[: max(0, REFUSALS_KEPT - len(added.refused))]
-            planned = await self.ledger.soon(plan, scope or self.scope, requests, again=again)
+            planned = await self.ledger.soon(plan, where, requests, again=again)
+            if again != "always":
+                planned = await self._thread(plan_lost_again, self.ledger, sizes, where, requests, planned)
             fresh = sum(one.created for one in planned)
             added.new += fresh
             added.known += len(planned) - fresh

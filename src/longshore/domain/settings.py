@@ -63,7 +63,7 @@ class EngineSettings:
     deadline_s: float | None = None
     checkpoint_bytes: int = 64 << 20  # a large body is made durable this often
     segments: int = 1
-    drain_s: float = 10.0
+    drain_s: float = 3.0  # a person waits: what takes longer is made durable and given back
     sniff: bool = True
     offline: bool = False
     retry: RetrySettings = field(default_factory=RetrySettings)

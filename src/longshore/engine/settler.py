@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,7 @@ from longshore.ledger.settling import settle
 if TYPE_CHECKING:
     from longshore.ledger import Ledger
 
+log = logging.getLogger(__name__)
 failpoints.declare("settle.before", "settle.after")
 PATIENCE_S: Final = (0.05, 0.2, 0.5, 1.0)  # while the ledger is away; the lease's own end limits it
 
@@ -73,7 +75,9 @@ class Settler:
             failpoints.hit("settle.before")
             try:
                 answers = await self._ledger.soon(settle, ended)
-            except Unavailable:
+            except Unavailable as away:
+                if not tries:  # whoever watches must know why nothing moves
+                    log.warning("endings cannot be written, and wait: %s", away)
                 if time.monotonic() > end:
                     raise LeaseLost("the ledger was away for longer than the lease") from None
                 await asyncio.sleep(PATIENCE_S[min(tries, len(PATIENCE_S) - 1)])

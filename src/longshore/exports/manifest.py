@@ -14,11 +14,14 @@ from longshore.exports.rows import COLUMNS, Rows, as_dict, flat
 _BATCH = 5_000
 
 
-def write_jsonl(rows: Rows, out: IO[bytes]) -> int:
+Wrap = Callable[[dict[str, Any]], dict[str, Any]]  # what a line gets beside its facts
+
+
+def write_jsonl(rows: Rows, out: IO[bytes], wrap: Wrap = dict) -> int:
     """One JSON object per line."""
     count = 0
     for count, row in enumerate(rows, 1):  # noqa: B007 - the count is the result
-        out.write(json.dumps(as_dict(row), ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+        out.write(json.dumps(wrap(as_dict(row)), ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
     return count
 
 
@@ -75,13 +78,14 @@ def write_sums(rows: Rows, out: IO[bytes], name_of: Callable[[Any], str]) -> int
     return count
 
 
-def write_failures(rows: Rows, out: IO[bytes]) -> int:
+def write_failures(rows: Rows, out: IO[bytes], wrap: Wrap = dict) -> int:
     """What failed, as a list that `longshore add` takes back; the reason stands beside it."""
     count = 0
     for row in rows:
         if row.url is None:
             continue
         line = {"url": row.url, "work_id": row.work_id, "artifact_id": row.source_ref, "reason": row.reason}
-        out.write(json.dumps({k: v for k, v in line.items() if v is not None}, ensure_ascii=False).encode() + b"\n")
+        known = {name: value for name, value in line.items() if value is not None}
+        out.write(json.dumps(wrap(known), ensure_ascii=False).encode() + b"\n")
         count += 1
     return count

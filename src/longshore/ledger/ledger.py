@@ -46,6 +46,7 @@ from longshore.ledger import (
     settling,
     sweeping,
 )
+from longshore.ledger.frozen import FrozenSqlite, is_frozen, refusal
 from longshore.ledger.lists import Lists
 from longshore.ledger.records import Begun, CancelResult, Effect, EffectClass, Host, Intent, Move, Renewed, Settled
 from longshore.ledger.sqlite import Sqlite
@@ -82,8 +83,18 @@ class Ledger(Lists):
         path = Path(where)
         if create and not path.exists():
             schema.create_sqlite(path)
+        if is_frozen(path):
+            if create:  # whoever may make a ledger wants to write
+                raise refusal(path)
+            schema.check_frozen(path)
+            return cls(FrozenSqlite(path, clock))
         schema.check_sqlite(path)
         return cls(Sqlite(path, clock))
+
+    @property
+    def frozen(self) -> bool:
+        """Tell whether it can only be read: its disk or its directory cannot be written."""
+        return isinstance(self.backend, FrozenSqlite)
 
     @staticmethod
     def apply_migration(where: str | Path) -> list[int]:

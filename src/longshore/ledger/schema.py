@@ -21,6 +21,7 @@ import apsw
 
 from longshore import failpoints
 from longshore.errors import Damaged, NoDepot, SchemaMismatch, Unavailable
+from longshore.ledger.frozen import open_frozen
 from longshore.ledger.sqlite import connect, lock_path, translated, wall_clock
 from longshore.ledger.statements import Dialect
 
@@ -159,7 +160,15 @@ def check_sqlite(path: Path) -> None:
         raise NoDepot(f"there is no ledger at {path}")
     if path.is_file() and path.stat().st_size == 0:
         raise Damaged(f"{path} is empty", hint="restore it from a backup, or remove it to start a new ledger")
-    connection = connect(path)
+    _check_schema(connect(path), path)
+
+
+def check_frozen(path: Path) -> None:
+    """Refuse what is no ledger of this program's schema, where nothing can be written."""
+    _check_schema(open_frozen(path), path)
+
+
+def _check_schema(connection: apsw.Connection, path: Path) -> None:
     try:
         have = version_of(connection)
         if have == 0:

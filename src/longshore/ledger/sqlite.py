@@ -99,7 +99,7 @@ def _what_to_do(error: BaseException) -> str | None:
     if isinstance(error, apsw.IOError):
         return "is the disk full? make room; otherwise check the disk and the kernel's log"
     if isinstance(error, (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError)):
-        return "its directory must be writable for you, also to read: check owner and mount, or work on a copy"
+        return "its directory must be writable for you: check owner and mount, or name another place with --depot"
     return None
 
 

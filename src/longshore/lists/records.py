@@ -40,6 +40,8 @@ def _plain(record: Record) -> JobRequest:
     for name in _TEXTS:
         if (value := record.get(name)) not in (None, ""):
             known[name] = _text(name, value)
+    if record.get("source_ref"):  # a line of our own manifest: there `artifact_id` is the registry's
+        known["artifact_id"] = _text("source_ref", record["source_ref"])
     for name in _NUMBERS:
         if (value := record.get(name)) not in (None, ""):
             known[name] = _whole(name, value)

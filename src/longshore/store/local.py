@@ -7,6 +7,7 @@ for a whole batch. Whatever happens between two steps, a name that exists has al
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import itertools
 import os
@@ -68,7 +69,12 @@ class LocalStore(Recovering):
         """Compare the devices, and link a file: a bind mount has the same device and takes no links."""
         same = os.fstat(self._shelf.fd).st_dev == os.fstat(self.staging.fd).st_dev
         probe = f".probe-{uuid.uuid4().hex}"
-        os.close(os.open(probe, disk.CREATE, 0o600, dir_fd=self.staging.fd))
+        try:
+            os.close(os.open(probe, disk.CREATE, 0o600, dir_fd=self.staging.fd))
+        except OSError as error:
+            if error.errno in {errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT}:
+                return  # what is there can be read; whoever wants to write is told so then
+            raise disk.typed(error, f"opening the store at {self.root}") from error
         try:
             os.link(probe, probe, src_dir_fd=self.staging.fd, dst_dir_fd=self._shelf.fd, follow_symlinks=False)
             disk.unlink(probe, self._shelf.fd)
