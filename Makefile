@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 JOBS ?= 3
-.PHONY: help setup components clients lint types imports check test demo bench mutants torture clean bench-ledger bench-pages bench-scaleout screenshots
+.PHONY: help setup components clients lint types imports check test demo bench mutants torture clean bench-ledger bench-pages bench-scaleout screenshots bench-million
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -61,3 +61,6 @@ bench-scaleout: setup components  ## 1, 2 and 4 workers on PostgreSQL and S3
 
 bench-pages: setup  ## every page with 10,000 and 1,000,000 jobs
 	@PYTHONPATH=src:. $(PY) -m bench.pages
+
+bench-million: setup  ## a million URLs planned, ten thousand of them run: the worker's peak memory
+	@PYTHONPATH=src $(PY) -m bench.million

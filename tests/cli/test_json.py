@@ -197,7 +197,7 @@ def test_every_schema_is_of_a_line_that_some_test_sees() -> None:
     shipped = {path.stem for path in (SOURCES / "longshore" / "cli" / "schemas").glob("*.json")}
     seen = {kind for one in CALLS.values() for kind in one.types.split()}
     seen |= {kind for _, types, _ in OTHER_FORMS.values() for kind in types.split()}
-    elsewhere = {"error", "progress", "canceled"}  # here for every command; test_run; test_a_running_job… below
+    elsewhere = {"error", "progress", "canceled"}  # below, and test_run
     assert shipped == seen | elsewhere
 
 

@@ -157,3 +157,26 @@ def test_what_others_wrote_cannot_move_the_cursor(box: Box) -> None:
     assert "\x1b" not in box("jobs").ok().stdout
     (job_id,) = ids(box)
     assert "\x1b" not in box("show", job_id).ok().stdout
+
+
+@pytest.mark.parametrize("name", ["jobs", "retry", "cancel"])
+@pytest.mark.parametrize(
+    ("option", "word", "near"),
+    [("--reason", "http404", "http_404"), ("--reason", "digest_mismach", "digest_mismatch"),
+     ("--stage", "indexed", "INDEXED"), ("--stage", "xyz", "PLANNED"), ("--status", "complete", "completed")],
+)  # fmt: skip
+def test_a_word_that_nothing_can_have_is_usage(mixed: Box, name: str, option: str, word: str, near: str) -> None:
+    ran = mixed(name, option, word)
+
+    assert (ran.code, ran.stdout) == (2, "")
+    assert near in ran.stderr
+
+
+def test_failures_that_were_tried_again_are_not_forgotten(mixed: Box) -> None:
+    mixed("retry", "--all").ok()
+    mixed("cancel", "--all").ok()
+
+    ran = mixed("failures").ok()
+
+    assert ran.stdout == ""
+    assert "jobs --status failed" in ran.stderr

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
 from tests.cli.conftest import Box
-from tests.support.origin import Gate, Origin, Thing, cut, status
+from tests.support.origin import Gate, Origin, Thing, check_stamps, cut, stamped, status
 from tests.support.program import eventually, started
 
 
@@ -167,3 +168,60 @@ def test_a_signal_reaches_every_worker_once(box: Box, origin: Origin, tmp_path: 
 
     assert ran.code == 130
     assert "Traceback" not in ran.stderr
+
+
+def test_a_drain_puts_down_a_long_body_and_the_next_run_goes_on_with_it(
+    box: Box, origin: Origin, tmp_path: Path
+) -> None:
+    """A person who presses Ctrl-C waits for seconds, however long the body is; its bytes are kept."""
+    body = stamped(1, 3_000_000)
+    gate = Gate(Thing(body), 2_000_000)  # never opened before the end: the body would last for ever
+    url = origin.add("/long", gate, Thing(body))
+    plan(box, url)
+    env = box.env | {"LONGSHORE_TRANSFER__DRAIN_S": "0.2"}
+
+    with started(tmp_path / "run", "run", "--json", env=env) as running:
+        eventually(lambda: _done_bytes(running.stdout) > 1_000_000, "most of it came")
+        running.signal(signal.SIGINT)
+        ran = running.wait()
+
+    assert ran.code == 130
+    assert {line["type"] for line in ran.lines} == {"started", "progress", "summary"}
+    assert box.counts() == {"pending": 1}
+    gate.open()
+    (completed,) = box("run", "--json").ok().of("completed")
+    assert completed["resumed_from_bytes"] > 0
+    assert completed["attempts"] == 1
+    assert check_stamps(Path(completed["path"]).read_bytes()) == 1
+
+
+def _done_bytes(text: str) -> int:
+    lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    return max((line.get("bytes_done") or 0 for line in lines if line["type"] == "progress"), default=0)
+
+
+def test_a_running_job_that_is_canceled_is_told(box: Box, origin: Origin, tmp_path: Path) -> None:
+    gate = Gate(Thing(b"x" * 400_000), 100_000)
+    plan(box, origin.add("/slow", gate))
+
+    with started(tmp_path / "run", "run", "--json", env=box.env) as running:
+        eventually(lambda: origin.count("/slow"), "the transfer began")
+        box("cancel", "--all").ok()
+        ran = running.wait()
+    gate.open()
+
+    assert ran.code == 0, ran.stderr
+    assert [line["reason"] for line in ran.of("canceled")] == ["canceled"]
+    assert box.counts() == {"canceled": 1}
+
+
+def test_a_limit_ends_the_run_with_work_left(box: Box, origin: Origin) -> None:
+    plan(box, *(origin.add(f"/{n}", Thing(b"%d" % n)) for n in range(10)))
+
+    ran = box("run", "--limit", "4", "--json")
+
+    assert ran.code == 4
+    assert len(ran.of("completed")) == 4
+    assert box.counts() == {"completed": 4, "pending": 6}
+    box("run", "--limit", "6").ok()
+    assert box.counts() == {"completed": 10}

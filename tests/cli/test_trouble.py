@@ -145,3 +145,41 @@ def test_damage_is_told_with_the_way_back(filled: Box) -> None:
 
     assert ran.code == 5
     assert "--refresh" in ran.stderr
+
+
+def test_reconcile_tells_what_is_missing_until_it_is_back(filled: Box) -> None:
+    shutil.rmtree(filled.depot / "store" / "default")
+
+    first = filled("verify", "--json")
+    again = [filled("reconcile", "--json"), filled("reconcile", "--dry-run", "--json"), filled("verify", "--json")]
+
+    assert first.code == 5
+    for ran in again:
+        assert ran.code == 5
+        assert [line["subject"] for line in ran.of("finding")] == [line["subject"] for line in first.of("finding")]
+
+
+@pytest.mark.parametrize("looked", [True, False])
+def test_lost_bytes_come_again_by_add_and_run(filled: Box, origin: Origin, looked: bool) -> None:
+    shutil.rmtree(filled.depot / "store" / "default")
+    if looked:
+        assert filled("verify").code == 5
+    urls = origin.url("/x").encode()
+
+    (summary,) = filled("add", "-", "--json", stdin=urls).ok().of("summary")
+    filled("run").ok()
+
+    assert (summary["new"], summary["known"]) == (1, 0)
+    assert origin.count("/x") == 2
+    filled("verify").ok()
+    filled("reconcile", "--dry-run").ok()
+    (again,) = filled("add", "-", "--json", stdin=urls).ok().of("summary")
+    assert (again["new"], again["known"]) == (0, 1)
+
+
+@pytest.mark.parametrize("arguments", [["get", "http://127.0.0.1:9/x", "--max-wait", "0"], ["add", "-"], ["put", "-"]])
+def test_a_new_depot_is_told(box: Box, arguments: list[str]) -> None:
+    ran = box(*arguments, stdin=b"http://127.0.0.1:9/y")
+
+    assert f"new depot: {box.depot}" in ran.stderr
+    assert "new depot" not in box(*arguments, stdin=b"http://127.0.0.1:9/y").stderr

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import io
+import sys
 import time
 
 import pytest
 from rich.console import Console
 
-from longshore.cli.display import Display
+from longshore.cli.display import Display, shortened
 from longshore.cli.fleet import arguments, note_of
 from longshore.cli.options import Call
 from longshore.cli.output import Output, clean, duration, moment, size
-from longshore.cli.telling import remedy, teller
+from longshore.cli.telling import remedy, teller, what_next
 from longshore.cli.watching import Score, plain_line, watching
 from longshore.domain.notes import Note
 from tests.support.program import eventually, invoke
@@ -69,7 +70,7 @@ def test_the_plain_line_has_items_bytes_speed_and_failures() -> None:
         assert words in line
 
 
-@pytest.mark.parametrize("width", [60, 80, 200])
+@pytest.mark.parametrize("width", [30, 60, 80, 200])
 def test_the_display_fits_and_cannot_be_driven_by_urls(width: int) -> None:
     score = filled()
     told(score, "started", "evil\x1b[2J")
@@ -86,6 +87,37 @@ def test_the_display_fits_and_cannot_be_driven_by_urls(width: int) -> None:
     assert "failed 1" in text
     assert "\x1b" not in text
     assert all(len(line) <= width for line in text.splitlines())
+
+
+def test_lines_above_the_display_stay_whole() -> None:
+    """A path that is broken between words or by a border cannot be copied."""
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=40, color_system=None)
+    line = "completed  " + "/a rather long/path with words/" * 5 + "[bold]name[/bold] :smile:"
+
+    with Display(filled(), console):
+        print(line, file=sys.stderr)
+        print("half", end="", file=sys.stderr)
+        print(" and half", file=sys.stderr)
+
+    assert line in file.getvalue()
+    assert "half and half" in file.getvalue()
+
+
+def test_a_row_keeps_the_end_of_a_url() -> None:
+    assert shortened("https://example.org/a/b.pdf", 80) == "example.org/a/b.pdf"
+    short = shortened("https://example.org/" + "x" * 100 + "/b.pdf", 30)
+    assert len(short) == 30
+    assert short.startswith("example.or")
+    assert short.endswith("/b.pdf")
+
+
+def test_what_to_do_next_is_said() -> None:
+    lines = what_next(filled(), 7, again="`longshore run`")
+
+    assert "longshore failures" in lines[0]
+    assert "7 left: `longshore run`" in lines[1]
+    assert what_next(Score(completed=1), 0, again="") == []
 
 
 def test_a_pipe_gets_no_display() -> None:

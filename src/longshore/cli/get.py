@@ -94,8 +94,9 @@ def _listed(lists: Iterable[str]) -> list[JobRequest]:
 
 
 def _get(call: Call, requests: list[JobRequest], how: dict[str, Any]) -> int:
-    from longshore.cli.telling import summary_text, teller
+    from longshore.cli.telling import summary_text, teller, what_next
     from longshore.cli.watching import watching
+    from longshore.domain.states import TERMINAL
 
     with call.depot(create=True) as depot:
         with watching(call, teller(call)) as (score, listen):
@@ -113,6 +114,9 @@ def _get(call: Call, requests: list[JobRequest], how: dict[str, Any]) -> int:
         call.output.record("summary", _counts(got) | {"bytes": score.bytes})
     elif call.verbosity >= 0:
         say(summary_text(score))
+        left = sum(one.status not in TERMINAL for one in got)
+        for line in what_next(score, left, again="the same command") if len(got) > 1 or left else ():
+            say(line)
     return _code(depot, got, placed=placed)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from longshore.cli.output import Output
+from longshore.cli.output import Output, say
 from longshore.errors import BadInput
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class Call:
         from longshore.ledger import Ledger
 
         if create:
+            self.tell_new()
             os.makedirs(self.settings.depot, mode=0o700, exist_ok=True)
         ledger = Ledger.open(self.settings.ledger, create=create)
         ledger.backend.budget = self.settings.quota.budget()
@@ -69,7 +70,15 @@ class Call:
         """Open the depot; only what plans work may make one."""
         from longshore.depot import Depot
 
+        if create:
+            self.tell_new()
         return Depot(settings=self.settings, create=create)
+
+    def tell_new(self) -> None:
+        """Say where a depot is about to be made: whoever mistypes a place should see it."""
+        where = self.settings.ledger
+        if not self.json and self.verbosity >= 0 and "://" not in where and not os.path.exists(where):
+            say(f"new depot: {self.settings.depot}")
 
 
 def waiting(function: F) -> F:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 @click.command("run")
 @click.option("--forever", is_flag=True, help="Stay and wait for more.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, metavar="N", help="Worker processes [default: 1].")
+@click.option(
+    "--limit", type=click.IntRange(min=1), metavar="N", help="End when N jobs are over (exit 4 if work is left)."
+)
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Only jobs of these types.")
 @click.option("--all-tenants", is_flag=True, help="Work for every tenant and project.")
 @click.option("--while-stdin", is_flag=True, hidden=True)  # a worker of a fleet: ends when its parent does
@@ -37,6 +41,8 @@ def command(call: Call, **how: Any) -> int:
         call.flags["offline"] = True
     if not how["forever"] and not how["all_tenants"] and nothing_to_do(call):
         return OK
+    if how["limit"] and (how["workers"] > 1 or how["forever"]):
+        raise click.UsageError("--limit is for one worker that ends")
     if how["workers"] > 1:
         from longshore.cli.fleet import run_fleet
 
@@ -66,18 +72,22 @@ def run_alone(call: Call, how: dict[str, Any]) -> int:
     with call.depot() as depot:
         jobs = counted(depot.ledger, call)
         with told(call, counted_only=how["counted"]) as (score, listen):
-            score.total = jobs["pending"] + jobs["processing"] or None
+            score.total = min(jobs["pending"] + jobs["processing"], how["limit"] or sys.maxsize) or None
             tally = depot.run(
                 scope=scope,
                 job_types=how["types"] or None,
                 forever=how["forever"],
                 max_wait_s=how["max_wait"],
+                limit=how["limit"],
                 on_note=listen,
                 details=(call.json or call.verbosity > 0) and not how["counted"],
                 handle_signals=True,
             )
-        summarize(call, counted(depot.ledger, call), score)
-    return code_of(tally.failed, stopped_by=tally.stopped_by, left=tally.left)
+        jobs = counted(depot.ledger, call)
+        summarize(call, jobs, score)
+    # A run that its limit ended may have ended with the last job: the counters know.
+    left = tally.left and (not how["limit"] or scope is None or bool(jobs["pending"] + jobs["processing"]))
+    return code_of(tally.failed, stopped_by=tally.stopped_by, left=left)
 
 
 @contextmanager
@@ -112,12 +122,13 @@ def counted(ledger: Ledger, call: Call) -> dict[str, int]:
 
 def summarize(call: Call, jobs: dict[str, int], score: Score) -> None:
     """Say what the run came to and how the depot stands."""
-    from longshore.cli.telling import summary_text
+    from longshore.cli.telling import summary_text, what_next
 
     if call.json:
         done = {"completed": score.completed, "held": score.held, "failed": score.failed, "canceled": score.canceled}
         left = {"pending": jobs["pending"], "processing": jobs["processing"], "skipped": score.held}
         call.output.record("summary", {**done, **left, "retries": score.retries, "bytes": score.bytes, "jobs": jobs})
     elif call.verbosity >= 0:
-        waiting_ = jobs["pending"] + jobs["processing"]
-        say(summary_text(score) + (f"; {waiting_} left" if waiting_ else ""))
+        say(summary_text(score))
+        for line in what_next(score, jobs["pending"] + jobs["processing"], again="`longshore run`"):
+            say(line)

@@ -55,6 +55,7 @@ def command(
         if first:
             say(f"Open the dashboard (once, this machine only): {first}")
 
+    call.tell_new()
     with AsyncDepot.open(settings=call.settings) as depot:
         number = asyncio.run(serve(depot, settings, tell, link=link))
     return {signal.SIGINT: 130, signal.SIGTERM: 143}.get(number, 0)  # type: ignore[call-overload, no-any-return]

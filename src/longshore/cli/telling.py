@@ -132,3 +132,13 @@ def summary_text(score: Score) -> str:
     words += [("canceled", score.canceled), ("tried again", score.retries)]
     counted = [f"{count} {word}" for word, count in words if count or word == "completed"]
     return ", ".join([*counted, size(score.bytes)])
+
+
+def what_next(score: Score, left: int, *, again: str) -> list[str]:
+    """Say what can be done about what failed and what is left."""
+    lines = []
+    if score.failed:
+        lines.append("  → `longshore failures` says why; `longshore retry --all` and `longshore run` try again")
+    if left:
+        lines.append(f"  → {left} left: {again} goes on where this stopped")
+    return lines

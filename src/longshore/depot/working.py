@@ -63,11 +63,12 @@ class Working(Base):
         job_types: Sequence[str] | None = None,
         forever: bool = False,
         max_wait_s: float | None = None,
+        limit: int | None = None,
         on_note: Listener | None = None,
         details: bool = True,
         handle_signals: bool = False,
     ) -> Tally:
-        """Work until nothing is left: of everything, of one tenant and project, or of named jobs.
+        """Work until nothing is left: of everything, of one tenant and project, or of named jobs; at most `limit` jobs.
 
         `details`: notes of results say where they are and which they are, not only how large.
         """
@@ -77,6 +78,7 @@ class Working(Base):
             job_types=None if job_types is None else tuple(job_types),
             forever=forever,
             max_wait_s=max_wait_s,
+            limit=limit,
         )
         self.yard.liveness.hold()
         await bury(self.yard)

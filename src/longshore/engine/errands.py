@@ -34,6 +34,7 @@ class Errand:
     job_types: tuple[str, ...] | None = None
     forever: bool = False
     max_wait_s: float | None = None  # how long to wait while nothing can be done
+    limit: int | None = None  # end when so many jobs are over
 
 
 @dataclass(slots=True)
@@ -49,6 +50,11 @@ class Tally:
     bytes: int = 0
     left: bool = False  # stopped with work left
     stopped_by: str | None = None  # what ended it before its time
+
+    @property
+    def over(self) -> int:
+        """Jobs that ended for good in this run."""
+        return self.completed + self.reused + self.failed + self.canceled
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -109,6 +110,9 @@ class Worker:
                     idle = 0
                 elif self._held:
                     await self._rest(POLL_S[-1])
+                elif self._allowed(errand) == 0:
+                    self.tally.left = await self._due(errand) is not None
+                    return
                 elif (due := await self._due(errand)) is None and not errand.forever:
                     return
                 elif self._waited_enough(errand):
@@ -130,6 +134,9 @@ class Worker:
         places = settings.concurrency + settings.ahead - len(self._held)
         if places < (settings.concurrency + settings.ahead) // 4 or not self._room():
             return 0
+        places = min(places, self._allowed(errand))
+        if not places:
+            return 0
         failpoints.hit("claim.before")
         leases = await self._ledger.claim_soon(
             self._tools.owner,
@@ -150,6 +157,12 @@ class Worker:
             for lease in leases:
                 self._start(lease)
         return len(leases)
+
+    def _allowed(self, errand: Errand) -> int:
+        """How many more jobs this errand may begin."""
+        if errand.limit is None:
+            return sys.maxsize
+        return max(0, errand.limit - self.tally.over - len(self._held))
 
     async def _due(self, errand: Errand) -> Micros | None:
         """Tell when something of the errand can be claimed, by us or after others let it go; None: nothing is left."""
