@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False  # type checkers know the name; importing `typing` would be half of what `--help` costs
 if TYPE_CHECKING:
+    from typing import Any
+
     from longshore.depot import AsyncDepot, Depot
     from longshore.depot.sync import open_depot as open  # noqa: A004 -- `longshore.open` is the name people expect
     from longshore.domain.keys import canonical_url, content_key, job_key, op_key

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Box
 from tests.support.origin import Origin, Thing, status
+from tests.support.program import command, environment
 
 BODY = b"the bytes of this test\n"
 SHA = hashlib.sha256(BODY).hexdigest()
@@ -204,3 +206,32 @@ def test_held_bytes_are_no_answer_to_another_digest(box: Box, origin: Origin) ->
     assert refused.code == 3
     assert refused.of("failed")[0]["reason"] == "digest_mismatch"
     assert not refused.of("held")
+
+
+def test_bytes_can_go_to_stdout_and_nothing_else_does(box: Box, origin: Origin) -> None:
+    body = bytes(range(256)) * 3000
+    url = origin.add("/x", Thing(body))
+
+    for loudness in ("-q", "-v"):
+        done = subprocess.run(
+            command("get", url, "-o", "-", loudness), env=environment(box.env), capture_output=True, check=True
+        )
+        assert done.stdout == body
+    assert box("get", url, "-o", "-", "--json").code == 2
+    assert box("get", origin.add("/gone", status(404)), "-o", "-").stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["get", "example.org/paper.pdf"], "did you mean https://example.org/paper.pdf?"),
+        (["get", "."], "`longshore put` takes files"),
+        (["stauts"], "Did you mean 'stats' or 'status'?"),
+        (["get", "--ouput", "x"], "--output"),
+    ],
+)
+def test_what_was_meant_is_guessed(box: Box, words: list[str], meant: str) -> None:
+    ran = box(*words)
+
+    assert (ran.code, ran.stdout) == (2, "")
+    assert meant in ran.stderr

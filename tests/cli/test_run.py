@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from tests.cli.conftest import Box
 from tests.support.origin import Gate, Origin, Thing, check_stamps, cut, stamped, status
-from tests.support.program import eventually, started
+from tests.support.program import PATIENCE_S, command, environment, eventually, started
 
 
 def plan(box: Box, *urls: str) -> None:
@@ -225,3 +228,26 @@ def test_a_limit_ends_the_run_with_work_left(box: Box, origin: Origin) -> None:
     assert box.counts() == {"completed": 4, "pending": 6}
     box("run", "--limit", "6").ok()
     assert box.counts() == {"completed": 10}
+
+
+@pytest.mark.parametrize("how", [["run", "--json"], ["run", "-v"], ["run", "--json", "--workers", "2"]])
+def test_a_reader_that_goes_away_costs_no_job_anything(box: Box, origin: Origin, how: list[str]) -> None:
+    """`longshore run --json | head`: the pipe is closed, the run ends in good order, no attempt is lost."""
+    plan(box, *(origin.add(f"/{n}", Thing(b"%d" % n)) for n in range(60)))
+
+    running = subprocess.Popen(
+        command(*how),
+        env=environment(box.env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+    )
+    assert running.stdout is not None
+    running.stdout.close()
+    _, stderr = running.communicate(timeout=PATIENCE_S)
+
+    assert running.returncode == 141, stderr
+    assert b"Traceback" not in stderr
+    box("run").ok()
+    assert box.counts() == {"completed": 60}
+    assert all(job["attempts"] == 1 for job in box("jobs", "--json").ok().lines)

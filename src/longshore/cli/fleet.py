@@ -29,6 +29,7 @@ from longshore.domain.notes import Note
 
 _PLACES: Final = ("depot", "ledger", "store", "tenant", "project")
 COUNTS_S: Final = 0.2
+POLL_S: Final = 0.1
 _FACTS: Final = frozenset({"type", "schema", "ts", "job_id", "url"})
 
 
@@ -87,12 +88,19 @@ def _work(words: list[str], count: int, listen: Callable[[Note], None]) -> tuple
         for _ in range(count)
     ]
     with _signals_to(workers) as seen:
-        readers = [threading.Thread(target=_read, args=(worker.stdout, listen), daemon=True) for worker in workers]
+        deaf: list[OSError] = []
+        readers = [threading.Thread(target=_read, args=(one.stdout, listen, deaf), daemon=True) for one in workers]
         for reader in readers:
             reader.start()
+        while any(worker.poll() is None for worker in workers):
+            if deaf:
+                _let_drain(workers)
+            time.sleep(POLL_S)
         codes = [worker.wait() for worker in workers]
         for reader in readers:
             reader.join()
+    if deaf:
+        raise deaf[0]
     return (seen[0] if seen else None), codes
 
 
@@ -104,8 +112,8 @@ def _signals_to(workers: list[subprocess.Popen[bytes]]) -> Iterator[list[str]]:
         for worker in workers:
             if seen and worker.poll() is None:
                 worker.send_signal(number)
-            elif worker.stdin is not None:
-                worker.stdin.close()
+        if not seen:
+            _let_drain(workers)
         seen.append(signal.Signals(number).name)
 
     before = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -114,6 +122,12 @@ def _signals_to(workers: list[subprocess.Popen[bytes]]) -> Iterator[list[str]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _let_drain(workers: list[subprocess.Popen[bytes]]) -> None:
+    for worker in workers:
+        if worker.stdin is not None:
+            worker.stdin.close()
 
 
 def _one_at_a_time(listen: Callable[[Note], None]) -> Callable[[Note], None]:
@@ -157,12 +171,17 @@ def counted_notes(call: Call) -> Iterator[Callable[[Note], None]]:
     flush()
 
 
-def _read(stream: IO[bytes] | None, listen: Callable[[Note], None]) -> None:
+def _read(stream: IO[bytes] | None, listen: Callable[[Note], None], deaf: list[OSError]) -> None:
+    """Hand on what a worker tells; when nobody listens any more, its pipe must not fill up."""
     assert stream is not None
     for line in stream:
         facts = json.loads(line)
-        if facts["type"] != "summary":
+        if facts["type"] == "summary" or deaf:
+            continue
+        try:
             listen(note_of(facts))
+        except OSError as error:
+            deaf.append(error)
 
 
 def note_of(line: dict[str, Any]) -> Note:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,17 +16,21 @@ import click
 from longshore.cli.options import Call, common, waiting
 from longshore.cli.output import say
 from longshore.cli.program import OK, SOME_FAILED, UNEXPECTED, WORK_LEFT, code_of_signal
-from longshore.errors import BadInput, LongshoreError
+from longshore.errors import BadInput, LongshoreError, NotAUrl
 
 if TYPE_CHECKING:
     from longshore.depot import Depot, Got
     from longshore.domain.model import JobRequest
 
+STDOUT = "-"
+
 
 @click.command("get")
 @click.argument("urls", nargs=-1, metavar="URL …")
 @click.option("-i", "--input", "lists", multiple=True, metavar="FILE|-", help="Also what these lists name.")
-@click.option("-o", "--output", metavar="FILE", help="Give the bytes this name (one URL only).")
+@click.option(
+    "-o", "--output", metavar="FILE|-", help="Give the bytes this name; - writes them to stdout (one URL only)."
+)
 @click.option("-d", "--directory", metavar="DIR", help="Give the bytes names in this directory; it is made if need be.")
 @click.option(
     "--hardlink", is_flag=True, help="With -o/-d: a hard link into the store. Whoever edits it edits the store."
@@ -48,6 +55,8 @@ def command(call: Call, urls: tuple[str, ...], lists: tuple[str, ...], **how: An
     requests = _requests(urls, lists, how)
     if how["output"] and len(requests) != 1:
         raise click.UsageError("-o takes exactly one URL; -d takes many")
+    if how["output"] == STDOUT and (call.json or how["directory"]):
+        raise click.UsageError("-o - gives stdout to the bytes: leave out --json and -d")
     if how["dry_run"]:
         from longshore.cli.preview import preview
 
@@ -64,12 +73,24 @@ def _requests(urls: Iterable[str], lists: Iterable[str], how: dict[str, Any]) ->
         raise click.UsageError("--sha256 and --mirror take exactly one URL")
     headers = [_header(text) for text in how["headers"]]
     known = {"sha256": how["sha256"], "mirrors": how["mirrors"], "headers": headers, "priority": how["priority"]}
-    requests = [download_request(url, **known) for url in given]
+    try:
+        requests = [download_request(url, **known) for url in given]
+    except NotAUrl as error:
+        error.hint = _meant(given)
+        raise
     if lists:
         requests += _listed(lists)
     if not requests and not lists:
         raise click.UsageError("Missing argument 'URL …'.")
     return requests
+
+
+def _meant(given: Iterable[str]) -> str | None:
+    """Guess what a word should have been that is no URL."""
+    word = next((one for one in given if "://" not in one), "")
+    if os.path.exists(word):
+        return "`longshore add` takes lists, `longshore put` takes files"
+    return f"did you mean https://{word}?" if re.match(r"[\w-]+(\.[\w-]+)+(:\d+)?(/\S*)?\Z", word) else None
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -99,7 +120,7 @@ def _get(call: Call, requests: list[JobRequest], how: dict[str, Any]) -> int:
     from longshore.domain.states import TERMINAL
 
     with call.depot(create=True) as depot:
-        with watching(call, teller(call)) as (score, listen):
+        with watching(call, teller(call, results=None if how["output"] == STDOUT else True)) as (score, listen):
             score.total = len(requests)
             got = depot.get(
                 requests,
@@ -146,6 +167,8 @@ def _place(call: Call, depot: Depot, got: list[Got], how: dict[str, Any]) -> boo
     """Give results their names; what cannot be placed is told, and the rest goes on."""
     if not how["output"] and not how["directory"]:
         return True
+    if how["output"] == STDOUT:
+        return _to_stdout(depot, got)
     from longshore.cli.names import Names, is_same
 
     names = Names(Path(how["directory"])) if how["directory"] else None
@@ -163,7 +186,7 @@ def _place(call: Call, depot: Depot, got: list[Got], how: dict[str, Any]) -> boo
                     overwrite=how["overwrite"] or how["force"],
                 )
         except (LongshoreError, OSError) as error:
-            hint = getattr(error, "hint", None)
+            hint = f"a directory is named with -d {target}" if target.is_dir() else getattr(error, "hint", None)
             say(f"not placed  {target}: {error}" + (f"\n  → {hint}" if hint else ""))
             done = False
             continue
@@ -172,3 +195,13 @@ def _place(call: Call, depot: Depot, got: list[Got], how: dict[str, Any]) -> boo
         elif call.verbosity >= 0:
             call.output.text(str(target))
     return done
+
+
+def _to_stdout(depot: Depot, got: list[Got]) -> bool:
+    """Give the bytes to whoever reads us."""
+    for one in got:
+        if one.artifact is not None:
+            with depot.store.open(one.artifact.scope, one.artifact.pointer) as body:
+                shutil.copyfileobj(body, sys.stdout.buffer, 1 << 20)
+            sys.stdout.buffer.flush()
+    return True

@@ -28,8 +28,8 @@ def command(call: Call, limit: int | None, **given: Any) -> int:
                 words = (
                     facts["job_id"],
                     facts["status"].ljust(10),
-                    facts["stage"].ljust(10),
-                    (facts["reason"] or "-").ljust(12),
+                    facts["stage"].ljust(17),
+                    (facts["reason"] or "-").ljust(17),
                 )
                 call.output.text("  ".join([*words, facts["url"] or facts["work_id"] or facts["job_type"]]))
     return 0

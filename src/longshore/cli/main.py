@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from typing import Final, NamedTuple, NoReturn
 
 from longshore import __version__
 
+TYPE_CHECKING = False  # not from `typing`: it and `contextlib` would be half of what `--help` costs
+if TYPE_CHECKING:
+    from typing import Final, NoReturn
 
-class Entry(NamedTuple):
+
+class Entry:
     """Where a command lies and what it does in one line."""
 
-    place: str
-    does: str
+    __slots__ = ("does", "place")
+
+    def __init__(self, place: str, does: str) -> None:
+        self.place, self.does = place, does
 
 
 # Each command is `module:attribute`, imported when it is called; `longshore --help` reads this table only.
@@ -114,6 +118,8 @@ def _end_quietly_by_signal() -> None:
 
 def _answer(text: str) -> NoReturn:
     """Write and end at once, whoever listens."""
-    with contextlib.suppress(BrokenPipeError):
+    try:  # noqa: SIM105 -- contextlib is not worth its import here
         os.write(1, f"{text}\n".encode())
+    except BrokenPipeError:
+        pass
     sys.exit(0)

@@ -41,6 +41,7 @@ class Commands(click.Group):
         """Import one."""
         entry = entries().get(cmd_name)
         if entry is None:
+            _suggest(cmd_name)
             return None
         if ctx.resilient_parsing and not ctx.protected_args:
             return click.Command(cmd_name, short_help=entry.does)
@@ -55,6 +56,14 @@ class Commands(click.Group):
     def get_help(self, ctx: click.Context) -> str:
         """Say what `longshore --help` says."""
         return overview()
+
+
+def _suggest(name: str) -> None:
+    """A mistyped command names its neighbour."""
+    from difflib import get_close_matches
+
+    if close := get_close_matches(name, entries(), n=2):
+        raise click.UsageError(f"No such command {name!r}. Did you mean {' or '.join(map(repr, close))}?")
 
 
 def _without_module(name: str, module: str, missing: ModuleNotFoundError) -> click.ClickException:

@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 FOR_A_PERSON: Final = frozenset({"disk_full", "disk_error", "store_unavailable", "path_unmapped"})
 
 
-def teller(call: Call, *, results: bool = True) -> Callable[[Note], None]:
-    """Give the listener that writes notes: all of them for a machine, results (if wanted) and failures for a person."""
+def teller(call: Call, *, results: bool | None = True) -> Callable[[Note], None]:
+    """Give the listener that writes notes: all of them for a machine, results and failures for a person.
+
+    `results` False: only with -v. None: never, because stdout is for bytes.
+    """
     if call.json:
         return lambda note: _record(call, _fit_to_print(note))
     shown = {"failed"} if call.verbosity > -2 else set()
-    if call.verbosity > 0 or (results and call.verbosity == 0):
+    if results is not None and (call.verbosity > 0 or (results and call.verbosity == 0)):
         shown |= {"completed", "held"}
     if call.verbosity > 0:
         shown |= {"retry", "started"}

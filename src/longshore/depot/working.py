@@ -89,7 +89,10 @@ class Working(Base):
             self._workers.add(worker)
             try:
                 with obeyed_by(worker, handle=handle_signals), rare_collections(ours=handle_signals):
-                    return await worker.run(errand)
+                    tally = await worker.run(errand)
+                if tools.watch.failure is not None:
+                    raise tools.watch.failure
+                return tally
             finally:
                 self._workers.discard(worker)
 

@@ -31,6 +31,8 @@ class Watch:
         details: bool = True,
     ) -> None:
         self._now, self._path_of, self._listener, self._details = now, path_of, listener, details
+        self.failure: Exception | None = None  # what a listener raised: it is told nothing more, and the run ends
+        self.on_failure: Callable[[], None] | None = None
 
     @property
     def listening(self) -> bool:
@@ -42,10 +44,16 @@ class Watch:
         if self._listener is None:
             return
         if lease is None:
-            self._listener(Note(kind, self._now(), facts=facts))
+            note = Note(kind, self._now(), facts=facts)
         else:
             url = lease.job.request.url if self._details or kind not in _COUNTED else None
-            self._listener(Note(kind, self._now(), lease.scope, lease.job_id, safe_url(url) if url else None, facts))
+            note = Note(kind, self._now(), lease.scope, lease.job_id, safe_url(url) if url else None, facts)
+        try:
+            self._listener(note)
+        except Exception as error:  # noqa: BLE001 -- a closed pipe is the reader's business: it must not cost a job its end
+            self._listener, self.failure = None, error
+            if self.on_failure is not None:
+                self.on_failure()
 
     def ended(self, lease: Lease, outcome: Outcome, settled: Settled, tally: Tally) -> None:
         """Count and report how an attempt ended."""

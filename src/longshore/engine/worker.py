@@ -48,6 +48,7 @@ class Worker:
         self._settler = Settler(tools.ledger, tools.settings.lease.ttl_s)
         self._progress_at = time.monotonic()
         self.tally = Tally()
+        tools.watch.on_failure = lambda: self._drain_now("nobody listens any more")
 
     # ── from outside ──
 
