@@ -115,6 +115,8 @@ CALLS: Final[dict[str, Call]] = {
     "export": call(types="manifest"),
     "retry": call("--all", types="retried summary"),
     "cancel": call("--all", types="cancel summary"),
+    "replay": Call(lambda w: [w.job("completed")], "replayed"),
+    "budget": call(types="budget"),
     "serve": call("--port", "0", types="serving"),
     "verify": call(types="summary"),
     "reconcile": Call(lambda w: w.unnamed_blob() or [], "finding summary"),  # type: ignore[func-returns-value]
