@@ -9,11 +9,11 @@ from typing import Any
 from longshore.depot.getting import Getting
 from longshore.domain.model import Artifact, JobRequest, Planned, Scope
 from longshore.domain.states import TERMINAL, Status
+from longshore.engine.lost import results_and_gone
 from longshore.engine.own import known_types
 from longshore.engine.own.types import own_key
 from longshore.errors import BadInput
 from longshore.ledger.planning import plan
-from longshore.ledger.registry import mark_missing
 
 
 class Submitting(Getting):
@@ -57,10 +57,7 @@ class Submitting(Getting):
 
     async def _results_lost(self, scope: Scope, job_id: str) -> bool:
         """Tell whether a job's answer is not whole any more; what is lost is marked so."""
-        artifacts = await self._thread(self.ledger.results, scope, job_id)
-        gone = await self._thread(self._gone, scope, artifacts)
-        if gone:
-            await self.ledger.soon(mark_missing, scope, sorted(gone))
+        _, gone = await self._thread(results_and_gone, self.ledger, self.store.sizes, scope, [job_id])
         return bool(gone)
 
     async def replay(self, job_id: str, *, scope: Scope | None = None) -> Planned:

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 import apsw
 
+from longshore.domain.budgets import NO_BUDGET
 from longshore.domain.model import Micros
 from longshore.errors import LongshoreError, NotPermitted, Unavailable
 from longshore.ledger.sqlite import SqliteTx, lock_path, translated, wall_clock
@@ -56,6 +57,7 @@ class FrozenSqlite:
     def __init__(self, path: Path, clock: Callable[[], Micros] | None = None) -> None:
         self.path = path
         self._clock = clock or wall_clock
+        self.budget = NO_BUDGET
         self._one_at_a_time = threading.Lock()
         self._locked = _shared_lock(path)
         try:
@@ -82,7 +84,7 @@ class FrozenSqlite:
             try:
                 self._connection.execute("BEGIN")
                 try:
-                    return call(SqliteTx(self._connection, self.now()))
+                    return call(SqliteTx(self._connection, self.now(), self.budget))
                 finally:
                     self._connection.execute("COMMIT")
             except apsw.Error as error:
