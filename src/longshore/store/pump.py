@@ -20,12 +20,12 @@ from longshore.store import disk
 from longshore.store.parts import Part
 
 BUFFER: Final = 1 << 20
-PLENTY: Final = 4  # buffers one pump may have under way while there are few pumps
+PLENTY: Final = 12  # buffers one pump may have under way while there are few pumps: they carry it over a checkpoint
 FEW: Final = 2  # what every pump may have, however many there are
 SHARED: Final = 32  # buffers in use beyond which a pump gets only FEW
 CHECKPOINT_S: Final = 1.0
 CHECKPOINT_LEAST: Final = 64 << 10  # fewer new bytes are not worth an fsync
-CHECKPOINT_BYTES: Final = 256 << 20
+CHECKPOINT_BYTES: Final = 1 << 30  # sooner than CHECKPOINT_S only where bytes come faster than a disk writes
 _TURNS: Final = 8  # buffers of one lane before another pump's lane gets the thread
 
 
