@@ -223,7 +223,8 @@ class Fleet:
         hashes = {hashlib.sha256(body).hexdigest() for body in bodies.values()}
         stored = [key for key in self.objects() if hashlib_name(key)]
         assert sorted(hashlib_name(key) or "" for key in stored) == sorted(hashes)
-        assert self.findings() == []
+        findings = [(one.kind, one.subject, one.detail) for one in self.findings()]
+        assert findings == [], findings
 
 
 def hashlib_name(key: str) -> str | None:

@@ -103,13 +103,13 @@ def test_bytes_are_refused_before_they_are_published_and_what_is_held_costs_noth
     assert ledger.budget("a")[1].bytes == 60
 
 
-def test_a_tenant_that_is_full_gets_no_leases_until_there_is_room(ledger: Ledger) -> None:
-    plan(ledger, A, 2)
+def test_a_tenant_that_is_full_is_told_so_job_by_job_and_nobody_waits_for_it(ledger: Ledger) -> None:
+    plan(ledger, A, 3)
     publish(ledger, claim(ledger, limit=1)[0], 1, 100)
     ledger.set_budget("a", bytes=100)
-    assert claim(ledger) == []
-    ledger.set_budget("a", bytes=101)
-    assert len(claim(ledger)) == 1
+    second, third = claim(ledger)
+    assert isinstance(publish(ledger, second, 2, 1), OverBudget)
+    assert not isinstance(publish(ledger, third, 3, 0), Exception), "nothing always fits"
 
 
 def test_many_tenants_at_their_limit_do_not_hide_the_next_one(ledger: Ledger) -> None:

@@ -32,8 +32,9 @@ class Limit(click.ParamType):  # type: ignore[type-arg]
 def command(call: Call, bytes_: int | str | None, items: int | str | None, jobs: int | str | None) -> int:
     """Show what a tenant (--tenant) may have and has, over all its projects; with an option, change it first.
 
-    What is set here wins over quota.tenant_bytes, tenant_items and tenant_jobs, and holds for every worker at once. A
-    tenant at its limit is not worked on until something ends or is purged; planning beyond its items is refused.
+    What is set here wins over quota.tenant_bytes, tenant_items and tenant_jobs, and holds for every worker at once.
+    Planning beyond the items is refused; bytes that do not fit end their job with quota_exceeded; jobs beyond the
+    limit wait until one ends.
     """
     given = {"bytes": bytes_, "items": items, "jobs": jobs}
     changes = {name: None if value == "default" else int(value) for name, value in given.items() if value is not None}

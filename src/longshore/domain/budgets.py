@@ -47,9 +47,7 @@ def overlaid(row: tuple[int | None, int | None, int | None] | None, default: Bud
 
 
 def may_start(budget: Budget, used: Usage) -> int:
-    """Tell how many more jobs may be worked on now: none where no byte would fit."""
-    if budget.bytes and used.bytes >= budget.bytes:
-        return 0
+    """Tell how many more jobs may be worked on now."""
     return max(0, budget.jobs - used.jobs) if budget.jobs else PLENTY
 
 

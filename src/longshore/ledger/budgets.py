@@ -49,7 +49,7 @@ def claimable(tx: Tx, tenant_id: str) -> int:
     if row is not None and not row[3]:
         return 0
     limits = overlaid(row[:3] if row else None, tx.budget)
-    return may_start(limits, _used(tx, tenant_id)) if limits.jobs or limits.bytes else PLENTY
+    return may_start(limits, _used(tx, tenant_id)) if limits.jobs else PLENTY
 
 
 def check_items(tx: Tx, tenant_id: str, more: int) -> None:
