@@ -96,10 +96,10 @@ def require_postgres() -> Path:
 class Cluster:
     """One server process with its data directory; may be stopped, crashed and started again."""
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, *, within: str = "/tmp", **settings: str) -> None:
         self.settings = SETTINGS | settings
         self.bin = require_postgres()
-        self.base = Path(tempfile.mkdtemp(prefix="longshore-pg-", dir="/tmp"))
+        self.base = Path(tempfile.mkdtemp(prefix="longshore-pg-", dir=within))
         self._as: dict[str, Any] = {}
         if os.geteuid() == 0:
             user = pwd.getpwnam("postgres")

@@ -51,9 +51,9 @@ class Weed:
 
     key_id, secret, region = "testkey", "testsecret", "us-east-1"
 
-    def __init__(self) -> None:
+    def __init__(self, within: str = "/tmp") -> None:
         self._program = _program()
-        self._base = Path(tempfile.mkdtemp(prefix="longshore-weed-", dir="/tmp"))
+        self._base = Path(tempfile.mkdtemp(prefix="longshore-weed-", dir=within))
         self._process: subprocess.Popen[bytes] | None = None
         self._choose_ports()
 
