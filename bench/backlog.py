@@ -18,7 +18,7 @@ import apsw
 from bench.machine import measure, nginx
 from bench.peers import PROGRAM
 from bench.report import Limit, Scene
-from longshore.domain.model import Scope
+from longshore.domain.model import Scope, Status
 from longshore.domain.politeness import HostDefaults
 from longshore.domain.requests import download_request
 from longshore.ledger import Ledger
@@ -43,6 +43,7 @@ def grown(home: Path, size: int) -> Path:
     """Give a depot whose ledger has `size` waiting jobs at a thousand hosts."""
     depot = home / str(size)
     if (depot / "whole").exists():
+        Ledger.apply_migration(depot / "ledger.db")
         return depot
     shutil.rmtree(depot, ignore_errors=True)
     depot.mkdir(parents=True)
@@ -96,6 +97,12 @@ def worker(depot: Path, port: int, count: int) -> str:
     return f"{PROGRAM} run {options} || [ $? = 4 ]"  # 4: stopped with work left
 
 
+def completed(depot: Path) -> int:
+    """Count what is done."""
+    with Ledger.open(depot / "ledger.db") as ledger:
+        return ledger.counts(SCOPE)[Status.COMPLETED]
+
+
 def backlog(work: Path, write_files: Callable[[Path, list[int]], None]) -> Scene:
     """Claim from 10⁴ to 10⁷ waiting jobs, and run 2,000 files in front of them."""
     sizes = [int(size) for size in os.environ.get("BENCH_BACKLOG", "").split()] or list(SIZES)
@@ -112,7 +119,11 @@ def backlog(work: Path, write_files: Callable[[Path, list[int]], None]) -> Scene
     write_files(work / "backlog", [16_384] * 2_000)
     with nginx(work / "backlog") as (port, _):
         for size, depot in depots.items():
-            figure = measure(worker(depot, port, 2_000), cwd=work, log=work / "backlog.log")
+            command = worker(depot, port, 2_000)
+            held = completed(depot)
+            figure = measure(command, cwd=work, log=work / "backlog.log")
+            if completed(depot) != held + 2_000:
+                raise SystemExit(f"backlog: {completed(depot) - held} of 2000 files arrived")
             scene.note(f"longshore run at {size:,}", figure)
             scene.facts[f"rss {size}"] = figure.peak_rss_mib
     least, most = sizes[0], sizes[-1]
