@@ -44,6 +44,9 @@ def grown(home: Path, size: int) -> Path:
     depot = home / str(size)
     if (depot / "whole").exists():
         Ledger.apply_migration(depot / "ledger.db")
+        connection = apsw.Connection(str(depot / "ledger.db"))
+        connection.execute("UPDATE hosts SET paused = 0; UPDATE lanes SET parked_until = NULL WHERE parked_until > 0")
+        connection.close()
         return depot
     shutil.rmtree(depot, ignore_errors=True)
     depot.mkdir(parents=True)
