@@ -19,7 +19,7 @@ class ForeignPart(Part):
         self._sha256 = sha256
         self.size_bytes = size_bytes
         self.head = head
-        self.reservation = None
+        self._reservation = None
         self.fsync_s = 0.0
 
     @property
