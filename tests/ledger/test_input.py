@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -87,9 +87,44 @@ def test_an_unknown_stage_or_job_is_named(ledger: Ledger) -> None:
         ledger.get_current_state(HOME, "nope")
 
 
-def test_what_is_no_lease_is_refused(ledger: Ledger) -> None:
-    with pytest.raises((BadInput, AttributeError)):
-        ledger.settle([("job", Deferred("connect", "x", 1.0))])  # type: ignore[list-item]
+@pytest.mark.parametrize("bad", ["job", None, 5], ids=repr)
+def test_what_is_no_lease_is_refused(ledger: Ledger, bad: Any) -> None:
+    for verb in (
+        lambda: ledger.settle([(bad, Deferred("connect", "x", 1.0))]),
+        lambda: ledger.renew_lease(bad),
+        lambda: ledger.release_lease(bad),
+        lambda: ledger.advance_state(bad, "STREAMING"),
+        lambda: ledger.advance([Move(bad, "STREAMING")]),
+        lambda: ledger.run_effect(bad, "A", "k", dict),
+        lambda: ledger.begin([bad]),
+        lambda: ledger.confirm(bad, "k", {}),
+        lambda: ledger.complete(bad),
+        lambda: ledger.hop(bad, "h.example"),
+    ):
+        with pytest.raises(BadInput):
+            verb()
+
+
+def test_an_outcome_of_wrong_types_is_refused_and_the_lease_lives_on(ledger: Ledger) -> None:
+    (job_id,) = plan(ledger)
+    granted: Any = lease(ledger)
+    bad: Any = None
+    for verb in (
+        lambda: ledger.fail(granted, "no_such_reason", "m"),
+        lambda: ledger.fail(granted, bad, "m"),
+        lambda: ledger.fail(granted, "http_404", bad),
+        lambda: ledger.defer(granted, "connect", "m", "soon"),  # type: ignore[arg-type]
+        lambda: ledger.complete(granted, ["no artifact"]),  # type: ignore[list-item]
+        lambda: ledger.complete(granted, []),
+        lambda: ledger.cancel(HOME, job_id),
+        lambda: ledger.job(("home", "main"), job_id),  # type: ignore[arg-type]
+        lambda: ledger.plan(bad, []),
+        lambda: list(ledger.plan_stream(HOME, [ONE], batch=0)),
+    ):
+        with pytest.raises(BadInput):
+            verb()
+    assert ledger.job(HOME, job_id).stage == "LEASED"
+    ledger.renew_lease(granted)
 
 
 @pytest.mark.parametrize("delay_s", [-1.0, float("nan"), float("inf")])
@@ -132,6 +167,23 @@ def test_one_key_means_one_request(ledger: Ledger) -> None:
     assert isinstance(ledger.begin([Intent(two, "POST", "k", "keyed", "request-1")])[0], Conflict)
     with pytest.raises(BadInput):
         ledger.begin([Intent(one, "POST", "k2", "magic")])  # type: ignore[arg-type]
+
+
+def test_an_endless_list_is_planned_batch_by_batch(ledger: Ledger) -> None:
+    """Each answer is durable when it is given, and no more than a batch was taken from the list."""
+    taken = []
+
+    def endless() -> Iterator[JobRequest]:
+        for request in downloads(1_000):
+            taken.append(request)
+            yield request
+
+    stream = ledger.plan_stream(HOME, endless(), batch=10)
+    first = [next(stream) for _ in range(15)]
+    assert (len(taken), ledger.counts(HOME)[Status.PENDING]) == (20, 20)
+    again = list(ledger.plan_stream(HOME, downloads(15), batch=4))
+    assert [planned.job_id for planned in again] == [planned.job_id for planned in first]
+    assert not any(planned.created for planned in again)
 
 
 def test_a_constraint_that_fails_is_told_and_not_taken_for_a_known_job(ledger: Ledger) -> None:

@@ -11,7 +11,7 @@ from longshore.errors import InvalidTransition, LongshoreError, NotFound
 from longshore.ledger.facts import facts_text
 from longshore.ledger.fencing import fence, lost
 from longshore.ledger.records import Fenced, Move
-from longshore.ledger.rows import by_tenant, check_scope
+from longshore.ledger.rows import by_tenant, check_lease, check_scope
 from longshore.ledger.sweeping import free_slots
 from longshore.ledger.tx import Row, Tx
 
@@ -81,7 +81,7 @@ def _event(row: Fenced, move: Move, now: int) -> Row:
 def advance_state(tx: Tx, lease: Lease, to_state: str, allowed_from: Sequence[str] | None = None) -> None:
     """Move one leased job (the seeds' name), from one of these stages if any are named; raise what went wrong."""
     for stage in (to_state, *(allowed_from or ())):
-        status_of(lease.job.job_type, stage)
+        status_of(check_lease(lease).job.job_type, stage)
     if allowed_from is not None:
         tx.enter(lease.scope.tenant_id)
         row = fence(tx, [lease]).get(lease)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from longshore.domain.keys import check_text
 from longshore.domain.model import Planned, Scope, Status
 from longshore.domain.states import CANCELED, TORRENT
-from longshore.errors import NotFound
+from longshore.errors import BadInput, NotFound
 from longshore.ledger.effects import cleanup_stale_ops
 from longshore.ledger.planning import add_counts, plan
 from longshore.ledger.records import CancelResult
@@ -60,6 +60,8 @@ def retry(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> list[Planned]:
 def _rows(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> list[Row]:
     check_scope(scope)
     tx.enter(scope.tenant_id)
+    if isinstance(job_ids, str):
+        raise BadInput("job_ids is a list of ids, not one text")
     ids = [check_text("job_id", job_id, limit=200) for job_id in job_ids]
     return tx.all("control_rows", job_ids=encoded(ids), **scope._asdict()) if ids else []
 

@@ -17,7 +17,7 @@ from longshore.ledger.advancing import finalize
 from longshore.ledger.budgets import over_budget
 from longshore.ledger.fencing import Held, fence, lost
 from longshore.ledger.records import Begun, Effect, EffectClass, Fenced, Intent
-from longshore.ledger.rows import by_tenant, check_scope, encoded
+from longshore.ledger.rows import by_tenant, check_lease, check_scope, encoded
 from longshore.ledger.tx import Row, Tx
 
 RESULT_LIMIT: Final = 4 << 20  # bytes of a result
@@ -27,6 +27,8 @@ _CLASSES: Final = frozenset(get_args(EffectClass))
 def begin(tx: Tx, intents: Sequence[Intent]) -> list[Begun | LongshoreError]:
     """Commit intents; tell of each whether it is to be run, was done, or was left unfinished."""
     for intent in intents:
+        if not isinstance(intent, Intent):
+            raise BadInput(f"an intent is an Intent, not {type(intent).__name__}")
         check_text("kind", intent.kind, limit=200)
         check_text("key", intent.key, limit=500)
         if intent.effect_class not in _CLASSES:
@@ -111,7 +113,7 @@ def _judge(intent: Intent, known: Effect | None) -> Begun | LongshoreError:
 def confirm(tx: Tx, lease: Lease, key: str, result: dict[str, Any], *, limit: int = RESULT_LIMIT) -> None:
     """Keep the result of an effect whose intent is ours; whole, or refused."""
     text = checked_result(result, limit)
-    tx.enter(lease.scope.tenant_id)
+    tx.enter(check_lease(lease).scope.tenant_id)
     if fence(tx, [lease]).get(lease) is None:
         raise lost(lease)
     code = str(result.get("code", "OK"))[:200]
@@ -121,7 +123,7 @@ def confirm(tx: Tx, lease: Lease, key: str, result: dict[str, Any], *, limit: in
 
 def effect_failed(tx: Tx, lease: Lease, key: str, code: str) -> None:
     """Record that an effect raised: it is not done."""
-    tx.enter(lease.scope.tenant_id)
+    tx.enter(check_lease(lease).scope.tenant_id)
     if fence(tx, [lease]).get(lease) is None:
         raise lost(lease)
     tx.many("effect_failed", [(tx.now, code[:200], *lease.scope, lease.job_id, key, lease.epoch)])
@@ -129,7 +131,7 @@ def effect_failed(tx: Tx, lease: Lease, key: str, code: str) -> None:
 
 def effect_in_doubt(tx: Tx, lease: Lease, key: str, _code: str) -> None:
     """Record that an effect happened whose result could not be kept, and that nobody may repeat."""
-    tx.enter(lease.scope.tenant_id)
+    tx.enter(check_lease(lease).scope.tenant_id)
     if fence(tx, [lease]).get(lease) is None:
         raise lost(lease)
     tx.many("effect_doubt", [(tx.now, *lease.scope, key)])

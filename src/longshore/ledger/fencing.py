@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from longshore.domain.model import Lease
-from longshore.errors import BadInput, LeaseLost
+from longshore.errors import LeaseLost
 from longshore.ledger import meter
 from longshore.ledger.records import Fenced
-from longshore.ledger.rows import fence_rows
+from longshore.ledger.rows import check_lease, fence_rows
 from longshore.ledger.tx import Row, Tx
 
 
@@ -34,8 +34,7 @@ class Held:
 def fence(tx: Tx, leases: Sequence[Lease]) -> Held:
     """Give the rows of the leases (of one tenant) that still hold."""
     for lease in leases:
-        if not isinstance(lease, Lease):
-            raise BadInput(f"a lease is what claim gave, not {type(lease).__name__}")
+        check_lease(lease)
     return Held(tx.many("fence", fence_rows(leases, tx.now)))
 
 

@@ -10,7 +10,7 @@ from longshore.domain.model import Lease, Micros
 from longshore.domain.politeness import NEVER, RECHECK, Allowance, HostDefaults, HostFacts, HostUse, allowance, started
 from longshore.errors import BadInput, LeaseLost
 from longshore.ledger.records import Fenced, Host
-from longshore.ledger.rows import encoded, fence_rows
+from longshore.ledger.rows import check_lease, encoded, fence_rows
 from longshore.ledger.sweeping import free_slots
 from longshore.ledger.tx import Tx
 
@@ -95,7 +95,7 @@ def _uses(tx: Tx, hosts: Sequence[str]) -> dict[str, list[HostUse]]:
 def hop(tx: Tx, lease: Lease, host: str, *, defaults: HostDefaults) -> bool:
     """Take a slot of another host for this lease; False: that host is full or rests, and nothing changed."""
     check_text("host", host)
-    tx.enter(lease.scope.tenant_id)
+    tx.enter(check_lease(lease).scope.tenant_id)
     rows = tx.many("fence", fence_rows([lease], tx.now))
     if not rows:
         raise LeaseLost(f"the lease of job {lease.job_id} is lost")

@@ -22,10 +22,19 @@ _encode = _encoder.encode
 
 def check_scope(scope: Scope) -> Scope:
     """Refuse a tenant or project that could not be a name in a path."""
+    if not isinstance(scope, Scope):
+        raise BadInput(f"a scope is a Scope of tenant and project, not {type(scope).__name__}")
     for name, value in zip(("tenant", "project"), scope, strict=True):
         if not isinstance(value, str) or not _SLUG.match(value):
             raise BadInput(f"a {name} is 1 to 63 of a-z, 0-9, - and _, not {str(value)[:80]!r}")
     return scope
+
+
+def check_lease(lease: Lease) -> Lease:
+    """Refuse what no claim gave."""
+    if not isinstance(lease, Lease):
+        raise BadInput(f"a lease is what claim gave, not {type(lease).__name__}")
+    return lease
 
 
 def encoded(value: Any) -> str:
@@ -39,7 +48,11 @@ def encoded(value: Any) -> str:
 def by_tenant(items: Sequence[T], scope_of: Callable[[T], Scope]) -> Iterable[tuple[str, list[tuple[int, T]]]]:
     """Group a batch by tenant, each item with its place."""
     numbered = list(enumerate(items))
-    if len({scope_of(item).tenant_id for item in items}) > 1:
+    try:
+        tenants = {scope_of(item).tenant_id for item in items}
+    except (AttributeError, TypeError, IndexError):
+        raise BadInput("a lease is what claim gave; something here is none") from None
+    if len(tenants) > 1:
         numbered.sort(key=lambda pair: scope_of(pair[1]).tenant_id)
     for tenant, group in groupby(numbered, key=lambda pair: scope_of(pair[1]).tenant_id):
         yield tenant, list(group)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from longshore.domain.model import SECOND, JobRequest, Lease, Status
+from longshore.domain.model import SECOND, JobRequest, Lease, NewArtifact, Status
 from longshore.domain.outcomes import Canceled, Completed, Deferred, Failed, Outcome, Released, Reused
 from longshore.domain.reasons import reason_named
 from longshore.domain.redaction import safe_text
@@ -235,16 +235,12 @@ class Batch:
 
 def _check(row: Fenced, outcome: Outcome) -> None:
     """Refuse an outcome that the job's type or stage does not allow, or whose reason nobody knows."""
-    reason = getattr(outcome, "reason", None)
-    if reason is not None:
-        try:
-            reason_named(reason)
-        except KeyError:
-            raise BadInput(f"there is no reason {reason!r}") from None
-    if isinstance(outcome, Deferred) and not 0 <= outcome.delay_s <= 86_400 * 3_650:
-        raise BadInput(f"a delay is 0 or more seconds, not {outcome.delay_s!r}")
+    if isinstance(outcome, (Failed, Deferred, Released)):
+        _check_reason(outcome)
     if isinstance(outcome, Reused):
         check_move(row.job_type, row.job_id, row.stage, "SKIPPED_DUPLICATE" if row.job_type == DOWNLOAD else "skipped")
+    if isinstance(outcome, Completed) and not all(isinstance(made, NewArtifact) for made in outcome.artifacts):
+        raise BadInput("a result is a NewArtifact")
     if (
         isinstance(outcome, Completed)
         and not outcome.artifacts
@@ -253,3 +249,16 @@ def _check(row: Fenced, outcome: Outcome) -> None:
         raise BadInput(f"a {row.job_type} job completes with a result")
     if not isinstance(outcome, (Completed, Reused, Failed, Deferred, Released, Canceled)):
         raise BadInput(f"an outcome is one of domain.outcomes, not {type(outcome).__name__}")
+
+
+def _check_reason(outcome: Failed | Deferred | Released) -> None:
+    try:
+        reason_named(outcome.reason)
+    except (KeyError, AttributeError, TypeError):
+        raise BadInput(f"there is no reason {outcome.reason!r}") from None
+    if not isinstance(getattr(outcome, "message", ""), str):
+        raise BadInput("a message is text")
+    if isinstance(outcome, Deferred):
+        delay = outcome.delay_s
+        if type(delay) not in (int, float) or not 0 <= delay <= 86_400 * 3_650:
+            raise BadInput(f"a delay is 0 or more seconds, not {delay!r}")
