@@ -27,6 +27,7 @@ from longshore.domain.politeness import HostDefaults
 from longshore.domain.requests import download_request
 from longshore.ledger import Intent, Ledger
 
+PARTS = ["speed", "growth", "postgres"]
 RESULTS = Path(__file__).parent / "results" / "ledger.json"
 SCOPE = Scope("bench", "bench")
 FREE = HostDefaults(concurrency=1_000_000)
@@ -159,13 +160,15 @@ def keep(figures: dict[str, float]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=["speed", "growth", "postgres"], default=[])
+    parser.add_argument("parts", nargs="*", help="speed, growth, postgres; none means all")
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--count", type=int, default=50_000)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--folder", type=Path, default=None)
     chosen = parser.parse_args()
-    parts = chosen.parts or ["speed", "growth", "postgres"]
+    parts = chosen.parts or PARTS
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"there is no part {min(unknown)}: {', '.join(PARTS)}")
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
         if "speed" in parts:
