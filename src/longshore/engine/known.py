@@ -16,6 +16,7 @@ from longshore import failpoints
 from longshore.domain.model import SECOND, Artifact, Blob, Expect, Lease, NewArtifact, Scope, UrlVersion, Validators
 from longshore.domain.outcomes import Completed, Reused
 from longshore.engine.publisher import FINALIZE
+from longshore.errors import LongshoreError
 from longshore.ledger.effects import begin, unfinished
 from longshore.ledger.lookup import held, url_versions
 from longshore.ledger.records import Effect, Intent
@@ -126,7 +127,9 @@ class Known:
 
     async def _registered(self, lease: Lease, effect: Effect, blob: Blob) -> Completed:
         intent = Intent(lease, FINALIZE, effect.key, "verifiable", effect.fingerprint, effect.request)
-        await self._ledger.soon(begin, [intent])
+        (begun,) = await self._ledger.soon(begin, [intent])
+        if isinstance(begun, LongshoreError):  # not ours at that moment: what follows would complete without its intent
+            raise begun
         failpoints.hit("adopt.begun")
         return completed_from(effect.request, blob, lease)
 
