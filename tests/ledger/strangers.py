@@ -212,6 +212,7 @@ class World:
             "host": "canary-a.example",
             "defaults": HostDefaults(),
             "book_id": "canary-book",
+            "media_type": "audio",
             "entry": NewEntry("t", "act", "target", "remote"),
             "since": lambda now: now - FAR,
             "slot_s": 60,

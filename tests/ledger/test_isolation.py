@@ -50,9 +50,10 @@ INSIDE = {
     "advancing.finalize", "advancing.step", "planning.add_counts", "registry.register", "registry.reuse",
     "sweeping.free_slots", "sweeping.give_back", "sweeping.mark_lanes",
 }  # fmt: skip
-# Methods of Ledger that are not named after a verb: how verbs are run, or the seeds' names for one.
+# Methods of Ledger that are not named after a verb: how verbs are run, or other names for plan, claim, renew and settle.
 OTHER_METHODS = {
-    "apply_migration", "claim_soon", "claiming", "close", "lease_next_job", "now", "queue_length", "read", "read_soon",
+    "apply_migration", "claim_soon", "claiming", "close", "complete", "defer", "fail", "plan_begun", "plan_stream", "skip",
+    "lease_next_job", "now", "queue_length", "read", "read_soon",
     "release_lease", "renew_lease", "run_effect", "served", "soon", "write",
 }  # fmt: skip
 STRANGERS = {"another tenant": Scope("b", "p"), "another project": Scope("a", "q")}
