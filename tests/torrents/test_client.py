@@ -171,7 +171,7 @@ def test_api_key_and_basic_login_at_the_real_newest(tmp_path: Path) -> None:
     qbt = Qbt(tmp_path / "q", version="newest", max_fail=2)
     qbt.start()
     try:
-        key = qbt.api().app_rotate_api_key()
+        key = qbt.api().app_rotate_api_key()["apiKey"]
         with_key = Client(QbittorrentSettings(url=qbt.url, api_key=str(key)))
         assert with_key.everything() == []
         basic = Client(QbittorrentSettings(url=qbt.url.replace("//", f"//admin:{PASSWORD}@")))

@@ -118,6 +118,10 @@ def test_show_names_every_file_the_asset_and_the_book(program: Program, shared: 
     assert Path(shown["storage_path"]).read_bytes() == max(files.values(), key=len)
     text = program("show", job_id).ok().stdout
     assert f"{made.path.name}/one.mp3" in text
+    exported = [json.loads(line) for line in invoke("export", env=program.env).ok().stdout.splitlines()]
+    assert [line["sha256"] for line in exported] == [file["sha256"] for file in shown["files"]], "every file, in order"
+    invoke("export", "tree", "-o", tmp_path / "tree", env=program.env).ok()
+    assert sorted(path.read_bytes() for path in (tmp_path / "tree").rglob("*.mp3")) == sorted(files.values())
 
 
 def test_a_trackers_key_is_shown_to_nobody(program: Program, shared: Swarm, tmp_path: Path) -> None:

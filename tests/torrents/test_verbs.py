@@ -121,6 +121,19 @@ def test_the_rotation_takes_all_tenants_in_turn(ledger: Ledger, clock: Clock) ->
     assert [job.job_id for job in ledger.read(due_torrents, 2)] == seen[:2]
 
 
+def test_of_250_jobs_each_is_polled_within_three_cycles(ledger: Ledger, clock: Clock) -> None:
+    jobs = {started(ledger, n).job_id for n in range(250)}
+    for _ in range(2):
+        seen: set[str] = set()
+        for _ in range(3):
+            clock.sleep(15)
+            due = ledger.read(due_torrents, 100)
+            assert len(due) == 100
+            ledger.write(note_torrents, [Noted(job, job.watch, job.stage) for job in due], due)
+            seen.update(job.job_id for job in due)
+        assert seen == jobs
+
+
 def test_of_two_writers_the_second_changes_nothing(ledger: Ledger) -> None:
     job = started(ledger)
     mine = Watch(added_at=1, done_bytes=50, size_bytes=100, missing=Running(5, 6, 7))

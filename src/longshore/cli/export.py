@@ -122,8 +122,9 @@ def _placing(depot: Depot) -> Place:
 
     def place(row: ManifestRow, path: Path) -> None:
         artifacts = depot.ledger.results(depot.scope, row.job_id)
-        if not artifacts:
-            raise NotFound(f"job {row.job_id} has no result")
-        depot.place(artifacts[0], path)
+        named = [artifact for artifact in artifacts if artifact.artifact_id == row.artifact_id]
+        if not named:
+            raise NotFound(f"job {row.job_id} has no result {row.artifact_id}")
+        depot.place(named[0], path)
 
     return place

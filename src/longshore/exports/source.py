@@ -22,7 +22,7 @@ def manifest_rows(
     since: int = 0,
     held: bool = False,
 ) -> Iterator[ManifestRow]:
-    """Give every job of a scope in order of planning; `held` gives only those whose bytes are there."""
+    """Give every job of a scope in order of planning, with each of its results; `held`: only those that are there."""
     after = ""
     while page := ledger.read(entries, scope, after=after, many=_PAGE, status=status, job_type=job_type, since=since):
         after = page[-1].job_id

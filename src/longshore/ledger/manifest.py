@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from longshore import failpoints
 from longshore.domain.model import Micros, Scope
+from longshore.domain.states import DOWNLOAD
 from longshore.ledger.planning import add_counts
 from longshore.ledger.rows import check_scope, encoded
 from longshore.ledger.tx import Row, Tx
@@ -19,7 +20,7 @@ failpoints.declare("purge.delete")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A job with its first result and the facts of its end."""
+    """A job with one of its results and the facts of its end."""
 
     job_id: str
     job_type: str
@@ -53,13 +54,34 @@ def entries(
     job_type: str | None = None,
     since: Micros = 0,
 ) -> list[Entry]:
-    """Give a page of the manifest; the next one begins after its last job."""
+    """Give a page of the manifest, jobs with several results once for each; the next one begins after its last job."""
     check_scope(scope)
     tx.enter(scope.tenant_id)
     rows = tx.all(
         "manifest_page", after=after, many=many, status=status, job_type=job_type, since=since, **scope._asdict()
     )
-    return [_entry(row) for row in rows]
+    found = [_entry(row) for row in rows]
+    several = [entry.job_id for entry in found if entry.artifact_id is not None and entry.job_type != DOWNLOAD]
+    if not several:
+        return found
+    more: dict[str, list[Row]] = {}
+    for row in tx.all("manifest_more", job_ids=encoded(several), **scope._asdict()):
+        more.setdefault(row[0], []).append(row)
+    return [one for entry in found for one in (entry, *(_further(entry, row) for row in more.get(entry.job_id, ())))]
+
+
+def _further(entry: Entry, row: Row) -> Entry:
+    _, artifact_id, sha256, size_bytes, content_type, name, availability = row
+    return replace(
+        entry,
+        artifact_id=artifact_id,
+        sha256=sha256,
+        size_bytes=size_bytes,
+        content_type=content_type,
+        name=name,
+        availability=availability,
+        asked_name=None,
+    )
 
 
 def _entry(row: Row) -> Entry:

@@ -15,6 +15,15 @@ SELECT j.job_id, j.job_type, j.status, j.stage, COALESCE(j.url, j.canonical_url)
    AND j.created_at >= :since
  ORDER BY j.job_id LIMIT :many
 
+-- manifest_more --
+-- The further results of jobs that have several.
+SELECT r.job_id, a.artifact_id, a.sha256, a.byte_size, a.content_type, a.name, a.availability
+  FROM job_artifacts r
+  JOIN artifacts a ON a.tenant_id = r.tenant_id AND a.project_id = r.project_id AND a.artifact_id = r.artifact_id
+ WHERE r.tenant_id = :tenant_id AND r.project_id = :project_id AND r.job_id IN (SELECT value FROM {each job_ids})
+   AND r.role = 'result' AND r.ordinal > 0
+ ORDER BY r.job_id, r.ordinal
+
 -- purge_page --
 -- Jobs that are over since before a time and that nothing points to: no artifact they made, no other job, no asset.
 SELECT j.job_id FROM jobs j
