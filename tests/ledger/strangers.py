@@ -161,7 +161,7 @@ class World:
 
     def argument(self, verb: str, name: str, stranger: Scope) -> Any:
         """Make the argument of one parameter."""
-        lease = self.forged(stranger)
+        name, lease = name.lstrip("_"), self.forged(stranger)
         tracked = replace(self.tracked, scope=stranger)
         special = {
             ("listing.artifacts", "wanted"): ArtifactFilter(),
