@@ -233,5 +233,6 @@ def test_histories_on_postgres(postgres_cluster: Cluster) -> None:
 
 
 @pytest.mark.torture
+@pytest.mark.timeout(1_800)
 def test_many_histories_on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> None:
     histories(tmp_path_factory, 500)
