@@ -129,7 +129,7 @@ def effect_failed(tx: Tx, lease: Lease, key: str, code: str) -> None:
     tx.many("effect_failed", [(tx.now, code[:200], *lease.scope, lease.job_id, key, lease.epoch)])
 
 
-def effect_in_doubt(tx: Tx, lease: Lease, key: str, _code: str) -> None:
+def effect_in_doubt(tx: Tx, lease: Lease, key: str) -> None:
     """Record that an effect happened whose result could not be kept, and that nobody may repeat."""
     tx.enter(check_lease(lease).scope.tenant_id)
     if fence(tx, [lease]).get(lease) is None:

@@ -316,8 +316,10 @@ class Ledger(Lists):
         try:
             effects.checked_result(result, self.result_limit)
         except LongshoreError as error:  # it happened, and cannot be recorded: whoever cannot repeat it must be asked
-            ended = effects.effect_in_doubt if effect_class == "opaque" else effects.effect_failed
-            self.write(ended, lease, opkey, type(error).__name__)
+            if effect_class == "opaque":
+                self.write(effects.effect_in_doubt, lease, opkey)
+            else:
+                self.write(effects.effect_failed, lease, opkey, type(error).__name__)
             raise
         self.confirm(lease, opkey, result)
         return result
