@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 JOBS ?= 3
-.PHONY: help setup components clients lint types imports check test demo bench mutants torture clean bench-ledger bench-pages bench-scaleout screenshots bench-million
+.PHONY: torture-seed help setup components clients lint types imports check test demo bench mutants torture clean bench-ledger bench-pages bench-scaleout screenshots bench-million
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -47,8 +47,22 @@ mutants: setup components  ## put known defects back: the suite must go red for 
 clients:  ## newer qBittorrents (5.1 and the newest) from Debian's newer suites, unpacked beside the system's
 	@scripts/qbittorrent.sh trixie sid
 
-torture: setup components clients  ## the long crash and fault suite
-	@$(PY) -m pytest -n $(JOBS) --dist worksteal -m torture
+torture: setup components clients  ## the long crash and fault suite; writes the matrix of docs/proof.md
+	@rm -rf build/matrix
+	@export LONGSHORE_MATRIX=build/matrix; $(PY) -m pytest tests/torture/test_matrix.py -m "not torture" -n $(JOBS) && \
+	  $(PY) -m pytest -n $(JOBS) --dist worksteal -m torture; code=$$?; $(PY) -m scripts.matrix build/matrix && exit $$code
+
+# `make torture-seed 7`, `make torture-seed N=7` and `make torture-seed SEED=7` are the same.
+ifeq (torture-seed,$(firstword $(MAKECMDGOALS)))
+SEED ?= $(or $(N),$(word 2,$(MAKECMDGOALS)),1)
+REST := $(wordlist 2,$(words $(MAKECMDGOALS)),$(MAKECMDGOALS))
+ifneq ($(REST),)
+.PHONY: $(REST)
+$(REST): ; @:
+endif
+endif
+torture-seed: setup  ## repeat one soak's faults: `make torture-seed 7` (SOAK="--long --postgres")
+	@PYTHONPATH=src:. $(PY) -m tests.torture.soak $(SEED) $(SOAK)
 
 clean:  ## remove what make made
 	rm -rf .venv build src/*.egg-info

@@ -23,6 +23,11 @@ LEDGER_DAMAGE = {
     "lane_closed": "UPDATE lanes SET ready = 0",
     "lane_wrong": "UPDATE jobs SET host = 'other.example' WHERE status = 'pending'",
     "lease_on_finished": f"UPDATE jobs SET lease_owner = 'zombie', lease_until = 1 WHERE seq = {FIRST}",
+    "stage_unlike_status": f"UPDATE jobs SET stage = 'STREAMING' WHERE seq = {FIRST}",
+    "attempts_over": f"UPDATE jobs SET max_attempts = 1, attempts = 2 WHERE seq = {FIRST}",
+    "result_twice": f"INSERT INTO job_artifacts SELECT tenant_id, project_id, {FIRST_ID}, role, 1, artifact_id FROM job_artifacts LIMIT 1",
+    "blob_unknown": "DELETE FROM blobs",
+    "effect_unlike_grant": "UPDATE job_claims SET outcome = 'expired'",
     "result_missing": f"DELETE FROM job_artifacts WHERE job_id = {FIRST_ID}",
     "reuse_dangling": "UPDATE jobs SET reuse_of_job_id = 'nobody' WHERE status = 'skipped'",
     "key_twice": "DROP INDEX jobs_key; UPDATE jobs SET idempotency_key = 'same'",
@@ -97,6 +102,11 @@ def test_a_part_that_nobody_comes_back_to_is_named(yard: Yard) -> None:
     assert kinds(yard) == {"part_left"}
 
 
+def test_a_job_that_was_promised_and_is_not_there_is_named(yard: Yard) -> None:
+    report = check(str(yard.ledger), LocalFiles(yard.store), acknowledged=["never-planned"])
+    assert [(finding.kind, finding.subject) for finding in report.findings] == [("job_lost", "never-planned")]
+
+
 def test_a_corrupted_page_is_refused_or_named(yard: Yard) -> None:
     """Whatever is read of a damaged file, the answer is never silence."""
     size = yard.ledger.stat().st_size
@@ -119,7 +129,14 @@ def test_no_ledger_is_said_plainly(yard: Yard) -> None:
 
 def test_every_kind_of_finding_is_planted_here() -> None:
     """A check that no test has seen find anything is no check."""
-    tried = set(LEDGER_DAMAGE) | {"file_wrong_hash", "file_writable", "file_foreign", "part_left", "ledger_damaged"}
+    tried = set(LEDGER_DAMAGE) | {
+        "job_lost",
+        "file_wrong_hash",
+        "file_writable",
+        "file_foreign",
+        "part_left",
+        "ledger_damaged",
+    }
     assert tried == {statement.name for statement in statements()} | set(SENTENCES)
 
 

@@ -256,6 +256,7 @@ def test_killed_around_the_add(
 @pytest.mark.parametrize(
     "failpoint",
     [
+        pytest.param("torrent.cycle", marks=TORTURE),
         pytest.param("torrent.import.leased", marks=TORTURE),
         pytest.param("torrent.import.hashed", marks=TORTURE),
         "torrent.import.intent",

@@ -1,6 +1,7 @@
 """A worker of the soak as a process of its own: `python -m tests.torture.hand DEPOT [weigh]`; settings by environment.
 
-`LONGSHORE_TEST_CLOCK=SECONDS:READINGS` makes its ledger's clock jump once it was read so often. `weigh` works in three runs
+`LONGSHORE_TEST_CLOCK=SECONDS:READINGS` makes its ledger's clock jump once it was read so often;
+`LONGSHORE_TEST_WALL=SECONDS` sets the whole machine's clock wrong for it. `weigh` works in three runs
 and prints what the process holds after each: descriptors, threads, resident bytes.
 """
 
@@ -11,6 +12,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,13 @@ def set_clock(spec: str) -> None:
     Ledger.open = classmethod(opened)  # type: ignore[method-assign,assignment]
 
 
+def set_wall(skew_s: float) -> None:
+    """Let this machine's clock be wrong for everybody in the process."""
+    plain, plain_ns = time.time, time.time_ns
+    time.time = lambda: plain() + skew_s
+    time.time_ns = lambda: plain_ns() + int(skew_s * 1e9)
+
+
 def weight() -> dict[str, int]:
     """Say what this process holds."""
     gc.collect()
@@ -55,6 +64,8 @@ def main() -> None:
     where, *rest = sys.argv[1:]
     if spec := os.environ.get("LONGSHORE_TEST_CLOCK"):
         set_clock(spec)
+    if skew := os.environ.get("LONGSHORE_TEST_WALL"):
+        set_wall(float(skew))
     with longshore.open(where) as depot:
         if not rest:
             depot.run(handle_signals=True)

@@ -18,9 +18,21 @@ POINTS = (
 RAISED = ("5", "28", "24", "30")  # EIO, ENOSPC, EMFILE, EROFS
 MISHAPS = (
     "503", "429", "cut", "reset", "hang", "drip", "chunked", "no_end", "no_ranges", "range_start", "range_total",
-    "range_garbage", "range_short", "range_etag", "partial", "416", "empty", "garbage", "overlong", "redirect", "gzip",
+    "range_garbage", "range_short", "range_etag", "partial", "416", "empty", "garbage", "overlong", "redirect",
 )  # fmt: skip
-FAULTS = ("kill", "stop", "point_kill", "point_raise", "point_delay", "point_stop", "full", "clock", "cancel", "server")
+FAULTS = (
+    "kill",
+    "stop",
+    "point_kill",
+    "point_raise",
+    "point_delay",
+    "point_stop",
+    "full",
+    "clock",
+    "cancel",
+    "gc",
+    "server",
+)
 
 
 @dataclass(frozen=True)

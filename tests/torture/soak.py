@@ -27,6 +27,7 @@ from longshore.checker import check
 from longshore.checker.check import LocalFiles
 from longshore.domain.model import Scope
 from longshore.domain.states import Status
+from longshore.errors import Locked
 from longshore.ledger import Ledger
 from tests.support import origin as lies
 from tests.support.disks import filled, small_disk
@@ -49,7 +50,7 @@ SETTINGS = {
     "LONGSHORE_LEASE__TTL_S": "2",
     "LONGSHORE_LEASE__RENEW_S": "0.5",
     "LONGSHORE_RECONCILE__STALE_PART_S": "0",
-    "LONGSHORE_RECONCILE__INTERVAL_S": "0.5",
+    "LONGSHORE_RECONCILE__INTERVAL_S": "1",
     "LONGSHORE_QUOTA__FREE_BYTES_MIN": "0",
 }
 
@@ -84,7 +85,6 @@ def mishap(kind: str, thing: Thing, elsewhere: str) -> Behaviour:
         "garbage": lambda: lies.raw(b"\0\1\2 this is not HTTP\r\n\r\n"),
         "overlong": lambda: lies.overlong(thing, b"and more"),
         "redirect": lambda: lies.redirect(elsewhere),
-        "gzip": lambda: lies.encoded(thing),
     }
     if kind.startswith("range_"):
         return lies.bad_range(thing, kind.removeprefix("range_"))
@@ -161,12 +161,14 @@ class Soak:
     def run(self) -> dict[str, Any]:
         """Play the schedule and look at what came of it."""
         urls = [script(body, self.origin) for body in self.plan.bodies]
-        self._plan(urls)
+        portions = len(self.plan.rounds) + 1
         reader = Reader(self.store)
         reader.start()
         try:
             for number, faults in enumerate(self.plan.rounds):
+                self._plan(urls[number::portions])  # something new to do in every round, and for the honest one
                 self._round(number, faults)
+            self._plan(urls[portions - 1 :: portions])
             be_honest(self.plan.bodies, self.origin)
             weights = self._honest()
         finally:
@@ -192,8 +194,8 @@ class Soak:
         """Hand the work in; what was acknowledged is written down (I1)."""
         with self._open() as depot:
             assert depot.add(urls).new == len(urls)
-            self.job_ids = {str(job.request.url): job.job_id for job in depot.jobs()}
-        assert set(self.job_ids) == set(urls)
+            self.job_ids |= {str(job.request.url): job.job_id for job in depot.jobs() if job.retry_of is None}
+        assert set(urls) <= set(self.job_ids)
 
     def _start(self, name: str, fault: Fault | None, *words: str) -> subprocess.Popen[bytes]:
         extra: dict[str, str] = {}
@@ -224,8 +226,7 @@ class Soak:
                 while time.monotonic() < until and any(one.poll() is None for one in workers if one not in stopped):
                     time.sleep(0.02)
         finally:
-            for worker in workers:
-                self._end(worker)
+            self._end(workers)
         self.say(
             f"round {number}: {len(self.origin.requests) - begun} requests, exits {[one.returncode for one in workers]}"
         )
@@ -250,23 +251,30 @@ class Soak:
             with self._open() as depot:
                 waiting = sorted(self.job_ids.values())
                 depot.cancel([waiting[fault.after * 7 % len(waiting)]])
+        elif fault.kind == "gc":
+            with self._open() as depot, contextlib.suppress(Locked):
+                depot.gc(grace_s=0.0)
+                depot.verify(everything=True)
+                depot.reconcile()
         elif fault.kind == "server" and self.cluster is not None:
             self.cluster.restart(immediate=True)
 
-    def _end(self, worker: subprocess.Popen[bytes]) -> None:
-        """Ask it to stop, as an operator would; one that sleeps is woken first. Who does not go is a fault of ours."""
-        with contextlib.suppress(ProcessLookupError):
-            worker.send_signal(signal.SIGTERM)
+    def _end(self, workers: list[subprocess.Popen[bytes]]) -> None:
+        """Ask them to stop, as an operator would; who sleeps is woken. Who does not go then is a fault of ours."""
+        for worker in workers:
             worker.send_signal(signal.SIGCONT)
+            worker.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + PATIENCE_S
         try:
-            deadline = time.monotonic() + PATIENCE_S
-            while worker.poll() is None:
-                worker.send_signal(signal.SIGCONT)  # a failpoint may stop it at any moment
+            while any(worker.poll() is None for worker in workers):
+                for worker in workers:
+                    worker.send_signal(signal.SIGCONT)  # a failpoint may stop one at any moment
                 assert time.monotonic() < deadline, "a worker did not end"
                 time.sleep(0.01)
         finally:
-            worker.kill()
-            worker.wait()
+            for worker in workers:
+                worker.kill()
+                worker.wait()
 
     def _honest(self) -> list[dict[str, int]]:
         """One worker with everything in order brings everything to its end, and holds no more afterwards than before."""
@@ -305,7 +313,8 @@ class Soak:
     def _judge(self, body: Body, status: Status, depot: longshore.Depot) -> None:
         if status is Status.CANCELED:
             return
-        assert status is (Status.FAILED if body.gone else Status.COMPLETED), (body, status)
+        job = depot.ledger.job(Scope(), self.job_ids[self.origin.url(f"/{body.number}")])
+        assert status is (Status.FAILED if body.gone else Status.COMPLETED), (body, status, job.reason)
         if body.gone:
             return
         job_id = self.job_ids[self.origin.url(f"/{body.number}")]

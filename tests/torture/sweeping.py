@@ -24,8 +24,9 @@ CALLS = (
 class Sweep:
     """One origin with one body, and a fresh depot for each run."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, ledger: str | None = None) -> None:
         self.home = home
+        self.ledger = ledger  # a PostgreSQL server, or a file in each depot
         self.body = stamped(1, BODY_BYTES)
         self.origin = Origin()
         self.url = self.origin.add("/body", Thing(self.body))
@@ -42,13 +43,18 @@ class Sweep:
             "--allow-net", "127.0.0.0/8", "--max-wait", "0", "--set", "lease.ttl_s=5",
         ]  # fmt: skip
         extra = {"PYTHONPATH": os.pathsep.join([str(SOURCES), *_packages()]), "PYTHONDONTWRITEBYTECODE": "1"}
+        extra |= self._where()
         return subprocess.run(command, env=environment(extra), capture_output=True, timeout=120, check=False)
+
+    def _where(self) -> dict[str, str]:
+        return {"LONGSHORE_LEDGER": self.ledger} if self.ledger else {}
 
     def healed(self, depot: Path) -> None:
         """Whatever happened before: one honest run, and everything is right."""
-        execute("get", self.url, "--depot", depot, "--allow-net", "127.0.0.0/8").ok()
-        execute("reconcile", "--depot", depot, "--set", "reconcile.stale_part_s=0").ok()
-        report = check(str(depot / "ledger.db"), LocalFiles(depot / "store"))
+        where = self._where()
+        execute("get", self.url, "--depot", depot, "--allow-net", "127.0.0.0/8", env=where).ok()
+        execute("reconcile", "--depot", depot, "--set", "reconcile.stale_part_s=0", env=where).ok()
+        report = check(self.ledger or str(depot / "ledger.db"), LocalFiles(depot / "store"))
         assert report.findings == []
         digest = hashlib.sha256(self.body).hexdigest()
         (blob,) = (depot / "store").glob(f"default/default/*/{digest}*")

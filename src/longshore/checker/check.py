@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -23,6 +23,7 @@ _KNOWN_JOBS = "SELECT job_id FROM jobs"
 
 # What the files can have wrong; the ledger's own findings have their sentences in checks.sql.
 SENTENCES = {
+    "job_lost": "A job that was acknowledged is not there.",
     "ledger_damaged": "The database finds its own files damaged.",
     "file_missing": "An artifact that is said to be available has no file.",
     "file_wrong_size": "A file has another size than its artifact.",
@@ -119,11 +120,12 @@ class LocalFiles:
                     yield str(json.load(file).get("job_id"))
 
 
-def check(ledger: str, files: Files | None, *, read_bytes: bool = True) -> Report:
-    """Look at everything once and give the findings; change nothing."""
+def check(ledger: str, files: Files | None, *, read_bytes: bool = True, acknowledged: Iterable[str] = ()) -> Report:
+    """Look at everything once and give the findings; change nothing. Jobs that somebody was promised must be there."""
     report, looking = Report(), witness(ledger)
     try:
         _check_ledger(looking, report)
+        _check_promises(looking, set(acknowledged), report)
         if files is not None:
             _check_files(looking, files, report, read_bytes=read_bytes)
     finally:
@@ -137,6 +139,12 @@ def _check_ledger(looking: Witness, report: Report) -> None:
         report.findings.extend(
             Finding(statement.name, row[0], row[1], str(row[2]), str(row[3])) for row in looking.rows(statement.sql)
         )
+
+
+def _check_promises(looking: Witness, acknowledged: set[str], report: Report) -> None:
+    if acknowledged:
+        acknowledged -= {str(row[0]) for row in looking.rows(_KNOWN_JOBS)}
+    report.findings.extend(Finding("job_lost", "", "", job_id, "acknowledged") for job_id in sorted(acknowledged))
 
 
 def _check_files(looking: Witness, files: Files, report: Report, *, read_bytes: bool) -> None:

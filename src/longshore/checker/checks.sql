@@ -22,6 +22,28 @@ SELECT j.tenant_id, j.project_id, j.job_id, l.host FROM jobs j JOIN lanes l ON l
 SELECT tenant_id, project_id, job_id, status FROM jobs
  WHERE status NOT IN ('pending', 'processing') AND (lease_owner IS NOT NULL OR lease_until IS NOT NULL);
 
+-- stage_unlike_status --
+-- A job's stage and status do not belong together.
+SELECT tenant_id, project_id, job_id, status || ' ' || stage FROM jobs
+ WHERE stage <> 'canceled' AND status <> CASE job_type
+   WHEN 'download' THEN CASE stage WHEN 'PLANNED' THEN 'pending' WHEN 'INDEXED' THEN 'completed' WHEN 'DEDUPED' THEN 'completed'
+     WHEN 'SKIPPED_DUPLICATE' THEN 'skipped' WHEN 'FAILED' THEN 'failed' ELSE 'processing' END
+   WHEN 'torrent' THEN CASE stage WHEN 'queued' THEN 'pending' WHEN 'downloading' THEN 'processing' ELSE stage END
+   ELSE status END
+    OR (stage = 'canceled' AND status <> 'canceled');
+
+-- attempts_over --
+-- A job was tried more often than it may be.
+SELECT tenant_id, project_id, job_id, attempts || ' of ' || max_attempts FROM jobs
+ WHERE max_attempts IS NOT NULL AND attempts > max_attempts;
+
+-- result_twice --
+-- A download or upload has more than one result.
+SELECT j.tenant_id, j.project_id, j.job_id, 'results ' || COUNT(*) FROM jobs j
+  JOIN job_artifacts a ON a.tenant_id = j.tenant_id AND a.project_id = j.project_id AND a.job_id = j.job_id AND a.role = 'result'
+ WHERE j.job_type IN ('download', 'upload')
+ GROUP BY j.tenant_id, j.project_id, j.job_id HAVING COUNT(*) > 1;
+
 -- result_missing --
 -- A completed job has no result.
 SELECT j.tenant_id, j.project_id, j.job_id, j.job_type FROM jobs j
@@ -73,6 +95,12 @@ SELECT e.tenant_id, e.project_id, e.job_id, e.kind FROM effects e
   JOIN jobs j ON j.tenant_id = e.tenant_id AND j.project_id = e.project_id AND j.job_id = e.job_id
  WHERE e.state = 'intended' AND j.status IN ('completed', 'skipped');
 
+-- effect_unlike_grant --
+-- A FINALIZE was confirmed under a grant that did not complete the job.
+SELECT e.tenant_id, e.project_id, e.job_id, 'epoch ' || e.epoch || ' ' || COALESCE(c.outcome, 'open') FROM effects e
+  JOIN job_claims c ON c.tenant_id = e.tenant_id AND c.project_id = e.project_id AND c.job_id = e.job_id AND c.epoch = e.epoch
+ WHERE e.kind = 'FINALIZE' AND e.state = 'confirmed' AND COALESCE(c.outcome, 'open') <> 'completed';
+
 -- finalize_unconfirmed --
 -- A download is completed without a confirmed FINALIZE of its last grant.
 SELECT j.tenant_id, j.project_id, j.job_id, j.stage FROM jobs j
@@ -85,6 +113,11 @@ SELECT j.tenant_id, j.project_id, j.job_id, j.stage FROM jobs j
 SELECT a.tenant_id, a.project_id, a.artifact_id, b.sha256 FROM artifacts a
   JOIN blobs b ON b.tenant_id = a.tenant_id AND b.project_id = a.project_id AND b.sha256 = a.sha256
  WHERE a.byte_size <> b.byte_size;
+
+-- blob_unknown --
+-- An artifact names bytes that the hash index does not know.
+SELECT a.tenant_id, a.project_id, a.artifact_id, a.sha256 FROM artifacts a
+ WHERE NOT EXISTS (SELECT 1 FROM blobs b WHERE b.tenant_id = a.tenant_id AND b.project_id = a.project_id AND b.sha256 = a.sha256);
 
 -- version_dangling --
 -- A URL's last version names an artifact that does not exist or has other bytes.

@@ -12,6 +12,11 @@ from urllib.parse import quote
 
 from longshore.errors import Damaged, NoDepot, NotPermitted
 
+_INDEXES = """
+SELECT c.oid, c.relname FROM pg_class c JOIN pg_am m ON m.oid = c.relam JOIN pg_index i ON i.indexrelid = c.oid
+ WHERE m.amname = 'btree' AND c.relnamespace = 'public'::regnamespace AND i.indisready AND i.indisvalid
+"""
+
 
 class Statement(NamedTuple):
     """A named statement with its sentence."""
@@ -100,9 +105,21 @@ class PostgresWitness:
         yield from self._connection.execute(sql.encode())
 
     def integrity(self) -> Iterator[str]:
-        """PostgreSQL checks its own constraints; what is not validated would hide rows."""
+        """PostgreSQL checks its own constraints; what is not validated would hide rows. Indexes by amcheck, where it is."""
         sql = "SELECT conname FROM pg_constraint c JOIN pg_class r ON r.oid = c.conrelid WHERE NOT c.convalidated"
         yield from (f"constraint {row[0]} is not validated" for row in self.rows(sql))
+        if list(self.rows("SELECT 1 FROM pg_extension WHERE extname = 'amcheck'")):
+            yield from self._indexes()
+
+    def _indexes(self) -> Iterator[str]:
+        import psycopg
+
+        for oid, name in list(self.rows(_INDEXES)):
+            try:
+                with self._connection.transaction():
+                    list(self.rows(f"SELECT bt_index_check({int(oid)}, true)"))
+            except psycopg.Error as error:
+                yield f"index {name}: {str(error).splitlines()[0]}"
 
     def close(self) -> None:
         """Disconnect."""

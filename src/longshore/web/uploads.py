@@ -17,12 +17,14 @@ from longshore.domain.keys import check_text, content_key, op_key
 from longshore.domain.model import Blob, Job, JobRequest, Lease, NewArtifact, Scope
 from longshore.domain.outcomes import Completed, Deferred
 from longshore.domain.states import UPLOAD, Status
+from longshore.engine.liveness import Liveness
 from longshore.errors import Conflict, LongshoreError, Reasoned
 from longshore.ledger import lookup, planning
 from longshore.ledger.effects import begin
 from longshore.ledger.ids import new_id
 from longshore.ledger.records import Intent
 from longshore.ledger.settling import settle
+from longshore.ledger.sweeping import release_dead
 from longshore.store import Part, Staged
 from longshore.web.service import Service
 
@@ -81,13 +83,31 @@ def _request(scope: Scope, sha256: str, meant: Meant) -> JobRequest:
 
 
 async def _lease(service: Service, scope: Scope, job_id: str) -> Lease:
-    owner = f"upload-{secrets.token_hex(6)}"
-    leases = await service.ledger.claim_soon(
-        owner, limit=1, ttl_s=TTL_S, job_types=[UPLOAD], scope=scope, job_ids=[job_id], defaults=service.hosts
-    )
+    """Lease the upload's job; what a process of this machine held when it died is free at once."""
+    leases = await _claim(service, scope, job_id)
+    liveness = _liveness(service)
+    if not leases and liveness is not None:
+        dead = await asyncio.to_thread(liveness.dead)
+        released = await service.ledger.soon(release_dead, dead)
+        leases = await _claim(service, scope, job_id) if released else leases
     if not leases:
         raise Conflict(HELD_BY_ANOTHER, job_id=job_id, hint="wait for that job, or try again")
     return leases[0]
+
+
+async def _claim(service: Service, scope: Scope, job_id: str) -> list[Lease]:
+    liveness = _liveness(service)
+    if liveness:
+        liveness.hold()
+    owner = liveness.owner if liveness else f"upload-{secrets.token_hex(6)}"
+    return await service.ledger.claim_soon(
+        owner, limit=1, ttl_s=TTL_S, job_types=[UPLOAD], scope=scope, job_ids=[job_id], defaults=service.hosts
+    )
+
+
+def _liveness(service: Service) -> Liveness | None:
+    """Give the sign of life of the depot that is served; its lock tells others of this machine when we die."""
+    return service.depot.yard.liveness if service.depot is not None else None
 
 
 async def _publish(service: Service, lease: Lease, part: Part, meant: Meant) -> None:
@@ -97,7 +117,9 @@ async def _publish(service: Service, lease: Lease, part: Part, meant: Meant) -> 
         _raise(await asyncio.to_thread(service.store.stage, [item]))
         key = op_key("FINALIZE", lease.job_id, sha256=part.sha256)
         facts = {"sha256": part.sha256, "size_bytes": part.size_bytes}
-        _raise(await service.ledger.soon(begin, [Intent(lease, "FINALIZE", key, "verifiable", request=facts)]))
+        # The fingerprint is what keeps a reconciler from taking the blob for one that nobody wants.
+        intent = Intent(lease, "FINALIZE", key, "verifiable", part.sha256, facts)
+        _raise(await service.ledger.soon(begin, [intent]))
         [blob] = await asyncio.to_thread(service.store.link, [item])
         if not isinstance(blob, Blob):
             raise blob
