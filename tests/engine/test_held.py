@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from longshore import failpoints
 from longshore.depot import Depot
 from longshore.domain.model import Lease
 from longshore.domain.outcomes import Canceled, Released, Reused
@@ -140,3 +141,18 @@ def test_a_renewed_lease_gives_the_ledger_time_to_come_back(depot: Depot, monkey
         return await settler.Settler(depot.ledger, 60.0).settle(old, Released())
 
     assert asyncio.run(run()).status is Status.PENDING
+
+
+@pytest.mark.parametrize("place", ["settle.before", "settle.after"])
+def test_an_ending_that_nobody_can_write_holds_nobody_for_ever(depot: Depot, origin: Origin, place: str) -> None:
+    """Whatever goes wrong while endings are written, the worker hears of it, and the job ends once."""
+    url = origin.add("/a", Thing(stamped(1, 5_000)))
+    try:
+        failpoints.arm(f"{place}=raise")
+        depot.add([url])
+        depot.run()
+    finally:
+        failpoints.arm("")
+    (got,) = depot.get([url])
+    assert got.ok
+    assert len(depot.ledger.results(depot.scope, got.job_id)) == 1

@@ -59,6 +59,9 @@ class Settler:
             answers = await self._patiently([(lease, outcome) for lease, outcome, _ in batch])
         except LongshoreError as error:
             answers = [error] * len(batch)
+        except Exception as error:  # whoever waits must hear of it, or the job is held for ever by a healthy heartbeat
+            log.exception("endings could not be written")
+            answers = [LongshoreError(f"{type(error).__name__} while an ending was written")] * len(batch)
         for (_, _, done), answer in zip(batch, answers, strict=True):
             if done.cancelled():
                 continue
