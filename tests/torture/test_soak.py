@@ -58,6 +58,8 @@ def sane(verdict: dict[str, Any], files: int) -> None:
     at_baseline(verdict["weights"])
 
 
+@pytest.mark.torture
+@pytest.mark.timeout(900)
 def test_a_short_one(tmp_path: Path) -> None:
     sane(soak(schedule(7), tmp_path), SHORT.files)
 
