@@ -19,7 +19,7 @@ from tests.fleet.test_cut_off import SCOPE, body, plan
 from tests.support.origin import Origin, Request, Thing, Wire, status
 from tests.support.program import eventually
 
-pytestmark = pytest.mark.torture
+pytestmark = [pytest.mark.torture, pytest.mark.timeout(1200)]
 
 
 class Counter:

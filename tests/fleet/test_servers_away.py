@@ -14,7 +14,7 @@ from tests.support.postgres import Cluster
 from tests.support.program import eventually
 from tests.support.weed import Weed
 
-pytestmark = pytest.mark.torture
+pytestmark = [pytest.mark.torture, pytest.mark.timeout(1200)]
 FILES = 300
 
 
@@ -28,7 +28,7 @@ def served(origin: Origin) -> dict[str, bytes]:
 
 
 def some_done(fleet: Fleet, share: float) -> None:
-    eventually(lambda: fleet.counts().get("completed", 0) >= FILES * share, f"{share:.0%} are done", 120)
+    eventually(lambda: fleet.counts().get("completed", 0) >= FILES * share, f"{share:.0%} are done", 300)
 
 
 def finish(fleet: Fleet, bodies: dict[str, bytes]) -> None:
