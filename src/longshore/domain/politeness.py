@@ -93,7 +93,9 @@ def allowance(
     rate = _rate(facts, defaults)
     if rate > 0:
         return _rated(facts, min(free, slots), slots, rate, now)
-    leases = max(0, slots + (ahead if slots else 0) - mine.leases)
+    # After a breaker's rest one try decides: leases ahead would all carry its one slot and run one by one long after it.
+    ahead = ahead if slots and not _is_tried(facts, defaults) else 0
+    leases = max(0, slots + ahead - mine.leases)
     return Allowance(leases, slots, None if leases else _full_until(facts, now))
 
 
@@ -120,9 +122,12 @@ def _limit(facts: HostFacts, defaults: HostDefaults) -> int:
 
 
 def _concurrency(facts: HostFacts, defaults: HostDefaults) -> int:
-    if defaults.breaker_failures and facts.failures >= defaults.breaker_failures:
-        return 1  # after the rest, one try decides
-    return _limit(facts, defaults)
+    return 1 if _is_tried(facts, defaults) else _limit(facts, defaults)
+
+
+def _is_tried(facts: HostFacts, defaults: HostDefaults) -> bool:
+    """Tell whether the breaker is open: after its rest, one try decides."""
+    return bool(defaults.breaker_failures) and facts.failures >= defaults.breaker_failures
 
 
 def _rate(facts: HostFacts, defaults: HostDefaults) -> float:
