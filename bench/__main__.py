@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -34,6 +36,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--no-write", action="store_true", help="print only")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leave through `finally`: servers, mounts and files go too
     install_peers()
     work = Path(tempfile.mkdtemp(prefix="longshore-bench-files-", dir="/var/tmp"))
     scenes = []
