@@ -108,7 +108,8 @@ def table(scenes: list[Scene], ours: str) -> str:
 def write(scene: Scene, ours: str) -> None:
     """Write one set's JSON, table and picture into bench/results/: sets may run on different days."""
     RESULTS.mkdir(exist_ok=True)
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}"
+    release = platform.release().partition("-")[0]
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Linux {release}"
     body = {"machine": machine, "at": time.strftime("%Y-%m-%d", time.gmtime())} | scene.as_json(ours)
     (RESULTS / f"{scene.name}.json").write_text(json.dumps(body, indent=1) + "\n")
     (RESULTS / f"{scene.name}.md").write_text(f"{scene.about}. {machine}.\n\n{table([scene], ours)}\n")
