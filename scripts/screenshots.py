@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import math
+import os
 import random
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from longshore.domain.model import SECOND, Scope
+from longshore.domain.model import SECOND, JobRequest, Scope
 from longshore.domain.outcomes import Deferred
+from longshore.domain.states import Status
+from longshore.domain.torrent_sync import Watch
 from longshore.domain.torrents import torrent_request
-from longshore.ledger import Ledger, advancing, hosts, tokens
-from longshore.ledger.torrents import start_torrent
+from longshore.ledger import JobFilter, Ledger, advancing, hosts, tokens
+from longshore.ledger.torrents import Noted, note_torrents, start_torrent
+from longshore.ledger.tracking import torrent
 from longshore.store import StoreSettings, open_store
 from longshore.torrents.identity import from_magnet
 from tests.support.browser import Chromium, chromium
 from tests.support.site import Site
 
-IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
+IMAGES = Path(os.environ.get("IMAGES", Path(__file__).resolve().parent.parent / "docs" / "images"))
 HOSTS = ("arxiv.org", "export.arxiv.org", "www.ncbi.nlm.nih.gov", "zenodo.org", "journals.plos.org", "hal.science")
+ON_A_PHONE = ("overview", "jobs", "job", "failures", "hosts")
 MAGNET = "magnet:?xt=urn:btih:{:040x}&dn={}"
 
 
@@ -41,50 +47,87 @@ def an_hour_of_work(site: Site, clock: Clock) -> dict[str, str]:
     """Fill a depot as a busy hour would."""
     chance = random.Random(7)
     end = time.time_ns() // 1000
-    shown: dict[str, str] = {}
-    number = 0
-    while clock.now < end - 20 * SECOND:
-        clock.now += int(chance.expovariate(1 / 14) * SECOND)
-        number += 1
-        host = chance.choice(HOSTS)
-        url = f"https://{host}/pdf/24{number % 12 + 1:02d}.{10_000 + number}v1.pdf"
-        draw = chance.random()
-        if draw < 0.05:
-            shown["failed"] = site.fail(url, work_id=f"W{2_740_000 + number}")
-        elif draw < 0.07:
-            site.fail(url, reason="blocked_challenge", message="a challenge page came instead of the file")
-        else:
-            body = b"%PDF-1.7\n" + chance.randbytes(chance.choice((9_000, 60_000, 400_000, 900_000)))
-            if draw > 0.9:
-                body = b"%PDF-1.7\n" + b"the same paper again" * 9000
-            name = f"24{number % 12 + 1:02d}.{10_000 + number}v1.pdf"
-            about = {"name": name, "work_id": f"W{2_740_000 + number}", "media_type": "application/pdf"}
-            shown["completed"], shown["artifact"] = site.complete(
-                url, body, tick=lambda: clock.pass_by(chance.uniform(0.002, 0.4)), **about
-            )
+    shown = arrivals(site, clock, chance, end)
     clock.now = end
-    later = site.lease(site.plan("https://zenodo.org/records/77/files/busy.tar"))[0]
-    rest = Deferred("http_503", "the server answered 503 and asks for 90 s", 90.0, host_rest_s=90.0)
-    site.ledger.settle([(later, rest)])
-    running = site.plan(*(f"https://{host}/bulk/corpus-{n}.tar.zst" for n, host in enumerate((*HOSTS[:2], *HOSTS[4:]))))
-    leases = site.lease(running)
-    site.ledger.write(advancing.report, [(lease, 10_000 * (n + 2), 61_000) for n, lease in enumerate(leases)])
-    site.plan(*(f"https://hal.science/hal-{n:08d}/document" for n in range(1240)))
+    failures(site, chance)
+    transfers(site, chance)
+    site.plan(*(f"https://hal.science/hal-{n:08d}/document" for n in range(4_240)))
+    site.ledger.plan(
+        Scope(), [JobRequest("pdf_text", f"pdf_text:{n}", name=f"text of W{2_740_000 + n}") for n in range(3)]
+    )
     site.ledger.write(hosts.set_host, "journals.plos.org", {"concurrency": 2, "rate_per_s": 0.33})
     site.ledger.write(hosts.set_host, "www.ncbi.nlm.nih.gov", {"paused": True})
-    for n, book in enumerate(("moby-dick", "lord-jim", "typhoon")):
-        source = MAGNET.format(n + 0xABCDEF, book)
-        asked = torrent_request(
-            Scope(), user_id="ada", book_id=book, media_type="audiobook", source=source, identity=from_magnet(source)
-        )
-        site.ledger.write(start_torrent, asked)
+    torrents(site)
     site.token("metrics", name="prometheus")
     site.token("write", name="nightly import", expires_s=30 * 86_400)
     for path in ("/api/v1/jobs:batch", "/api/v1/jobs:retry", "/hosts/set"):
-        site.ledger.write(
-            tokens.audit, Scope(), tokens.NewEntry("nightly-import", "post", path, "10.0.0.7", {"status": 200})
+        entry = tokens.NewEntry("nightly-import", "post", path, "10.0.0.7", {"status": 200})
+        site.ledger.write(tokens.audit, Scope(), entry)
+    return shown
+
+
+def arrivals(site: Site, clock: Clock, chance: random.Random, end: int) -> dict[str, str]:
+    """Let an hour of papers come in: bursts, lulls, some of them twice."""
+    shown: dict[str, str] = {}
+    number = 0
+    while clock.now < end - 20 * SECOND:
+        pace = 2.0 + 1.6 * math.sin(clock.now / SECOND / 400)
+        clock.now += int(chance.expovariate(1 / pace) * SECOND)
+        number += 1
+        month = f"24{number % 12 + 1:02d}"
+        url = f"https://{chance.choice(HOSTS)}/pdf/{month}.{10_000 + number}v1.pdf"
+        body = b"%PDF-1.7\n" + chance.randbytes(chance.choice((9_000, 60_000, 140_000, 240_000)))
+        if chance.random() > 0.88:
+            body = b"%PDF-1.7\n" + b"the same paper again" * 9_000
+        about = {"name": f"{month}.{10_000 + number}v1.pdf", "work_id": f"W{2_740_000 + number}"}
+        shown["completed"], shown["artifact"] = site.complete(
+            url, body, tick=lambda: clock.pass_by(chance.uniform(0.002, 0.4)), media_type="application/pdf", **about
         )
     return shown
+
+
+def failures(site: Site, chance: random.Random) -> None:
+    """Let some fail for good, for several reasons at several hosts; one address is long."""
+    kinds = (
+        ("http_404", "the server answered 404", 41), ("blocked_challenge", "a challenge page came instead of the file", 17),
+        ("html_page", "a web page came instead of a PDF", 9), ("tls", "the certificate has expired", 4),
+        ("truncated", "the connection ended after 1,048,576 of 4,194,304 bytes", 2),
+    )  # fmt: skip
+    for reason, message, many in kinds:
+        for number in range(many):
+            host = chance.choice(HOSTS[: 2 + many % 4])
+            site.fail(f"https://{host}/pdf/{reason}/2402.{number:05d}v1.pdf", reason=reason, message=message)
+    long = "/very/deep" * 14 + "/supplement-with-a-long-name.zip?" + "&".join(f"part{n}=value{n}" for n in range(12))
+    site.fail("https://publisher.example" + long, reason="http_403", message="the server answered 403")
+
+
+def transfers(site: Site, chance: random.Random) -> None:
+    """Let a server ask for rest, and others send."""
+    later = site.lease(site.plan("https://zenodo.org/records/77/files/busy.tar"))[0]
+    rest = Deferred("http_503", "the server answered 503 and asks for 90 s", 90.0, host_rest_s=90.0)
+    site.ledger.settle([(later, rest)])
+    urls = [f"https://{host}/bulk/corpus-{n}.tar.zst" for n, host in enumerate((*HOSTS[:2], *HOSTS[4:]) * 2)]
+    leases = site.lease(site.plan(*urls))
+    site.ledger.write(advancing.report, [(lease, chance.randrange(61_000), 61_000) for lease in leases])
+
+
+def torrents(site: Site) -> None:
+    """Let torrents wait, run and fail."""
+    books = ("moby-dick", "lord-jim", "typhoon", "nostromo", "the-secret-agent")
+    for number, book in enumerate(books):
+        source = MAGNET.format(number + 0xABCDEF, book)
+        asked = torrent_request(
+            Scope(), user_id="ada", book_id=book, media_type="audiobook", source=source, identity=from_magnet(source)
+        )
+        job = site.ledger.read(torrent, Scope(), site.ledger.write(start_torrent, asked).job_id)
+        infohash = f"{number + 0xABCDEF:040x}"
+        watch = Watch(added_at=1, seen_at=1, done_bytes=(19 * number % 97) << 20, size_bytes=97 << 20, name=book)
+        if 0 < number < 4:
+            site.ledger.write(note_torrents, [Noted(job, watch, "downloading", external_job_id=infohash)])
+        elif number == 4:
+            message = "qBittorrent no longer knows it for 60 s"
+            failed = Noted(job, watch, "failed", infohash, reason="missing_external_job", message=message)
+            site.ledger.write(note_torrents, [failed])
 
 
 def pages(shown: dict[str, str]) -> dict[str, str]:
@@ -132,11 +175,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         ledger = Ledger.open(Path(folder, "ledger.db"), create=True, clock=clock)
         with Site(ledger, open_store(str(Path(folder, "store")), StoreSettings())) as site:
-            wanted = pages(an_hour_of_work(site, clock))
+            shown = an_hour_of_work(site, clock)
+            [failed] = ledger.matching_ids(Scope(), JobFilter(status=Status.FAILED, reason="http_403"), at_most=1)
+            wanted = pages(shown | {"failed": failed})
             for theme in ("light", "dark"):
                 take(site, browser, theme, wanted)
             phone = {"viewport": {"width": 390, "height": 800}, "device_scale_factor": 2}
-            take(site, browser, "light", {name: wanted[name] for name in ("overview", "jobs", "job")}, **phone)
+            take(site, browser, "light", {name: wanted[name] for name in ON_A_PHONE}, **phone)
 
 
 if __name__ == "__main__":

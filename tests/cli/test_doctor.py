@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psycopg
 import pytest
 
-from longshore.cli.checkup import MACHINE_CHECKS, filesystem_of
-from longshore.cli.depot_checkup import DEPOT_CHECKS
+from longshore.config import load_settings
+from longshore.depot.checkup import MACHINE_CHECKS, filesystem_of
+from longshore.depot.depot_checkup import DEPOT_CHECKS, check_role
+from longshore.store import StoreSettings
+from longshore.store.s3 import S3Objects
 from tests.cli.conftest import Box
+from tests.support.ledgers import postgres_ledger as postgres_ledger  # noqa: PLC0414 - the fixture
 from tests.support.origin import Origin, Thing
+from tests.support.postgres import postgres_cluster as postgres_cluster  # noqa: PLC0414 - the fixture
 from tests.support.program import Ran
+from tests.support.weed import Weed
+from tests.support.weed import weed as weed  # noqa: PLC0414 - the fixture
 
 
 def checked(ran: Ran) -> dict[str, dict[str, str]]:
@@ -35,7 +43,7 @@ def test_a_depot_that_works_is_told_so(box: Box, origin: Origin) -> None:
 
     found = checked(box("doctor", "--json", env={"LONGSHORE_OFFLINE": "1"}))
 
-    assert {found[name]["status"] for name in ("depot", "ledger", "clock", "leases", "store", "parts")} == {"ok"}
+    assert {found[name]["status"] for name in ("depot", "ledger", "clock", "leases", "store", "orphans")} == {"ok"}
 
 
 @pytest.mark.parametrize(
@@ -92,3 +100,64 @@ def test_a_check_that_does_not_exist_is_usage(box: Box) -> None:
     assert ran.code == 2
     assert "ledgre" in ran.stderr
     assert "ledger" in ran.stderr.partition("→")[2]
+
+
+def s3_env(weed: Weed, bucket: str) -> dict[str, str]:
+    return {
+        "LONGSHORE_OFFLINE": "1",
+        "LONGSHORE_STORE": f"s3://{bucket}/blobs?endpoint={weed.url}&region={weed.region}",
+        "AWS_ACCESS_KEY_ID": weed.key_id,
+        "AWS_SECRET_ACCESS_KEY": weed.secret,
+    }
+
+
+def test_an_object_store_is_tried_with_a_conditional_put_and_a_multipart_upload(box: Box, weed: Weed) -> None:
+    bucket = weed.bucket()
+    ran = box("doctor", "--json", "--only", "store", env=s3_env(weed, bucket))
+
+    line = checked(ran)["store"]
+    assert (ran.code, line["status"]) == (0, "ok"), line
+    for word in (
+        "conditional put: a second put is refused",
+        "multipart: 5,",
+        "read back equal",
+        "unfinished uploads: 0",
+    ):
+        assert word in line["evidence"]
+    assert b"<Contents>" not in weed.request("GET", f"/{bucket}", "list-type=2"), "nothing of the trial stays"
+
+
+def test_an_object_store_that_refuses_is_told_with_a_remedy_and_no_secret(box: Box, weed: Weed) -> None:
+    env = {**s3_env(weed, weed.bucket()), "AWS_SECRET_ACCESS_KEY": "wrong-secret-value"}
+    ran = box("doctor", "--json", "--only", "store", env=env)
+
+    line = checked(ran)["store"]
+    assert (ran.code, line["status"]) == (1, "fail")
+    assert "credentials" in line["remedy"]
+    assert "wrong-secret-value" not in ran.stdout + ran.stderr
+
+
+def test_a_server_without_conditional_puts_is_a_warning(weed: Weed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a server that ignores If-None-Match does: the second put succeeds too."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", weed.key_id)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", weed.secret)
+    objects = S3Objects(f"s3://{weed.bucket()}/x?endpoint={weed.url}", StoreSettings())
+    monkeypatch.setattr(
+        objects, "_create", lambda key, data, _: objects._store.put(objects._key(key), data) is not None
+    )
+    condition, multipart, _ = objects.probe()
+    assert (condition.works, condition.level) == (False, "warn")
+    assert "If-None-Match" in condition.evidence
+    assert condition.remedy
+    assert multipart.works
+
+
+def test_a_table_without_a_tenant_policy_fails(postgres_ledger: str) -> None:
+    with psycopg.connect(postgres_ledger, autocommit=True) as connection:
+        settings = load_settings(environ={"LONGSHORE_LEDGER": postgres_ledger})
+        assert check_role(settings).status == "warn", "tests connect as the superuser"
+        connection.execute("ALTER TABLE artifacts NO FORCE ROW LEVEL SECURITY")
+        found = check_role(settings)
+    assert found.status == "fail"
+    assert "artifacts" in found.evidence
+    assert found.remedy

@@ -114,6 +114,30 @@ def test_a_filter_that_rarely_matches_gives_short_pages_and_finds_all(
     assert ledger.matching_ids(A, JobFilter(host="common.example"), at_most=4).__len__() == 4
 
 
+def test_a_type_and_a_group_of_failures_are_found_at_once_wherever_they_lie(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "SCAN", 3)
+    group = plan(ledger, A, 5, "gone.example")
+    settle_all(ledger, A, Failed("http_404", "gone"), 5)
+    own = [one.job_id for one in ledger.plan(A, [JobRequest("pdf_text", f"key{n}") for n in range(5)])]
+    plan(ledger, A, 20, "later.example")
+    settle_all(ledger, A, Failed("dns", "no such host"), 20)
+    for oldest in (False, True):
+        turn = 1 if oldest else -1
+        failed = JobFilter(status=Status.FAILED, reason="http_404", host="gone.example", oldest_first=oldest)
+        typed = JobFilter(job_type="pdf_text", oldest_first=oldest)
+        assert pages(ledger, A, failed, 4)[0] == group[::turn][:4], "a full page, although twenty others lie before it"
+        assert list(itertools.chain(*pages(ledger, A, failed, 2))) == group[::turn]
+        assert pages(ledger, A, typed, 4)[0] == own[::turn][:4]
+        assert list(itertools.chain(*pages(ledger, A, typed, 2))) == own[::turn]
+    [retried] = ledger.retry(A, group[2:3])
+    assert (
+        ledger.matching_ids(A, JobFilter(status=Status.FAILED, reason="http_404", host="gone.example")) == group[::-1]
+    )
+    assert retried.created
+
+
 def test_a_cursor_that_is_none_is_refused(ledger: Ledger) -> None:
     for after in ("", "x", "-1", "1" * 30, "１", "1.0"):
         with pytest.raises(BadInput):

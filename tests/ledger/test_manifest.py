@@ -42,7 +42,7 @@ def test_a_filter_is_a_filter(ledger: Ledger) -> None:
 def test_purging_keeps_the_key_and_the_counters(ledger: Ledger) -> None:
     ids = failed(ledger, SCOPE, 4)
     before = ledger.now() + SECOND
-    assert ledger.read(purgeable, SCOPE, before=before) == ids
+    assert ledger.read(purgeable, SCOPE, Status.FAILED, before=before) == (ids, None)
     assert ledger.write(purge, SCOPE, ids[:3], before=before) == 3
     assert ledger.counts(SCOPE)[Status.FAILED] == 1
     (again,) = ledger.plan(SCOPE, [download_request("https://acme.example/0")])
@@ -60,5 +60,18 @@ def test_what_waits_or_is_linked_stays(ledger: Ledger) -> None:
     (first, *_) = failed(ledger, SCOPE, 2)
     ledger.retry(SCOPE, [first])
     before = ledger.now() + SECOND
-    assert first not in ledger.read(purgeable, SCOPE, before=before), "a newer job names it"
-    assert len(ledger.read(purgeable, SCOPE, before=before)) == 1
+    found, _ = ledger.read(purgeable, SCOPE, Status.FAILED, before=before)
+    assert first not in found, "a newer job names it"
+    assert len(found) == 1
+
+
+def test_a_search_for_what_may_go_goes_on_where_it_stopped(ledger: Ledger) -> None:
+    ids = failed(ledger, SCOPE, 5)
+    ledger.plan(SCOPE, [download_request(f"https://acme.example/waiting/{n}") for n in range(5)])
+    before, found = ledger.now() + SECOND, list[list[str]]()
+    edge: int | None = 0
+    while edge is not None:
+        page, edge = ledger.read(purgeable, SCOPE, Status.FAILED, before=before, edge=edge, scan=2)
+        found.append(page)
+    assert found == [ids[:2], ids[2:4], ids[4:]]
+    assert ledger.read(purgeable, SCOPE, Status.COMPLETED, before=before) == ([], None)

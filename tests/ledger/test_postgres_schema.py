@@ -126,7 +126,7 @@ def test_both_engines_have_the_same_tables_and_columns(
     rows = execute(
         postgres_ledger, "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public'"
     )
-    assert {tuple(row) for row in rows} - sqlite == {("url_versions", "url_hash")}
+    assert {tuple(row) for row in rows} - sqlite == {("url_versions", "url_hash"), ("jobs", "work_hash")}
     assert sqlite - {tuple(row) for row in rows} == set()
 
 

@@ -378,8 +378,9 @@ async def stream():
     yield b"bytes from afar" * 1000
 async def main():
     async with AsyncDepot.open(sys.argv[1]) as depot:
-        _, job = await upload(Service(depot.ledger, depot.store, ServeSettings(), depot=depot), Scope(), stream(), Meant(name="far.bin"))
-        assert job.status.value == "completed", job
+        service = Service(depot.ledger, depot.store, ServeSettings(), depot=depot)
+        taken = await upload(service, Scope(), stream(), Meant(name="far.bin"))
+        assert depot.ledger.job(Scope(), taken.job_id).status.value == "completed", taken
 asyncio.run(main())
 """
 

@@ -233,6 +233,23 @@ def test_changes_are_in_the_audit_log_before_they_are_answered(site: Site) -> No
     assert entries[0]["remote"] == "127.0.0.1"
 
 
+def test_refused_sign_ins_and_wrong_tokens_are_in_the_audit_log_without_what_was_tried(site: Site) -> None:
+    stranger = site.stranger()
+    assert stranger.post("/sign-in", form={"token": "ls_not-a-token-of-ours"}).status == 401
+    assert stranger.post("/first", form={"code": "guessed-code"}).status == 401
+    assert Client(site.port, "ls_another-wrong-one").get("/api/v1/jobs").status == 401
+    assert stranger.get("/api/v1/jobs").status == 401  # nothing was tried: nothing is written
+    page = site.client("admin").get("/api/v1/audit?limit=500")
+    refused = [line for line in page.json()["entries"] if line["token_id"] == "nobody"]
+    assert [(line["action"], line["target"]) for line in refused[:3]] == [
+        ("wrong token", "/api/v1/jobs"),
+        ("sign-in refused", "/first"),
+        ("sign-in refused", "/sign-in"),
+    ]
+    assert all(line["remote"] == "127.0.0.1" for line in refused)
+    assert not any(word in page.text for word in ("not-a-token", "guessed-code", "another-wrong"))
+
+
 def test_a_token_is_made_listed_and_revoked_by_the_api(site: Site) -> None:
     admin = site.client("admin")
     made = admin.post("/api/v1/tokens", doc={"tenant_id": "new", "project_id": "p", "scopes": ["read"], "name": "n"})

@@ -133,6 +133,19 @@ def test_an_upload_of_other_bytes_than_promised_leaves_nothing(site: Site) -> No
     assert not any(part.job_id for part in site.store.parts())
 
 
+def test_an_upload_again_brings_lost_bytes_back(site: Site) -> None:
+    client = site.client("write", tenant="again")
+    first = client.post("/api/v1/artifacts?name=a.txt", body=b"soon gone").json()["job"]["job_id"]
+    folder = site.ledger.backend.path.parent / "store" / "again"  # type: ignore[attr-defined]
+    [blob] = [path for path in Path(folder).rglob("*") if path.is_file()]
+    blob.unlink()
+    again = client.post("/api/v1/artifacts?name=a.txt", body=b"soon gone")
+    assert again.status == 201
+    assert again.json()["job"]["retry_of"] == first
+    [artifact] = client.get(f"/api/v1/jobs/{again.json()['job']['job_id']}/timeline").json()["artifacts"]
+    assert client.get(f"/api/v1/artifacts/{artifact['artifact_id']}/content").body == b"soon gone"
+
+
 def test_an_upload_of_nothing_and_of_megabytes(site: Site) -> None:
     client = site.client("write", tenant="sizes")
     for body in (b"", b"0123456789abcdef" * 300_000):

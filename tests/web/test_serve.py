@@ -13,7 +13,7 @@ import pytest
 
 from longshore.cli.token import seconds
 from longshore.errors import BadInput
-from tests.support.origin import Origin, Thing
+from tests.support.origin import Gate, Origin, Thing
 from tests.support.program import Started, eventually, invoke, started
 from tests.support.site import Client
 
@@ -51,6 +51,11 @@ def test_a_job_is_done_by_the_worker_in_the_process_and_a_signal_ends_it_in_good
             assert (job["status"], job["stage"]) == ("completed", "INDEXED")
             [artifact] = client.get(f"/api/v1/jobs/{job['job_id']}/timeline").json()["artifacts"]
             assert client.get(f"/api/v1/artifacts/{artifact['artifact_id']}/content").body == b"the paper"
+            operator = client_of(server, token(depot, "--scope", "admin"))
+            doctor = operator.get("/system.json?doctor=1").json()["doctor"]
+            assert {"sqlite", "ledger", "store", "orphans"} <= {check["id"] for check in doctor}
+            assert all(check["evidence"] for check in doctor)
+            assert "journal mode wal" in operator.get("/system?doctor=1").text
             stream = http.client.HTTPConnection("127.0.0.1", client.port, timeout=60)
             stream.request("GET", "/api/v1/events", headers={"Authorization": f"Bearer {secret}"})
             assert stream.getresponse().readline() == b"retry: 2000\n"  # an open stream must not hold up the end
@@ -59,6 +64,29 @@ def test_a_job_is_done_by_the_worker_in_the_process_and_a_signal_ends_it_in_good
             stream.close()
     assert ended.code == 143
     assert "Traceback" not in ended.stderr
+
+
+def test_a_second_signal_aborts_and_what_was_under_way_is_kept(tmp_path: Path) -> None:
+    """A transfer that would take for ever is put down by the second signal; the job goes on in the next process."""
+    depot = tmp_path / "depot"
+    secret = token(depot)
+    with Origin() as origin:
+        gate = Gate(Thing(b"x" * 4_000_000), after=2_000_000)
+        url = origin.add("/slow", gate)
+        flags = ("--port", 0, "--json", "--allow-net", "127.0.0.0/8")
+        with started(tmp_path / "serve", "serve", "--depot", depot, *flags) as server:
+            client = client_of(server, secret)
+            job = client.post("/api/v1/jobs", doc={"url": url}).json()["job"]["job_id"]
+            assert gate.reached.wait(60), "the transfer is under way"
+            server.signal(signal.SIGINT)
+            eventually(lambda: "once more to abort" in server.stderr, "the server drains", 60)
+            server.signal(signal.SIGINT)
+            ended = server.wait(120)
+            gate.open()
+        assert ended.code == 130
+        assert "Traceback" not in ended.stderr
+        shown = invoke("jobs", "--depot", depot, "--json").ok().lines
+        assert [(line["job_id"], line["status"]) for line in shown] == [(job, "pending")]
 
 
 def test_killed_between_commit_and_answer_the_repeated_request_gets_the_same_job(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def command(call: Call, only: tuple[str, ...]) -> int:
 
     Changes nothing but a few bytes that it removes again. Exit 1 when a check fails.
     """
-    from longshore.cli.checkup import checks
+    from longshore.depot.checkup import checks
 
     done = []
     for check in checks(call.settings, set(only)):

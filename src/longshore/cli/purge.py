@@ -12,14 +12,21 @@ from longshore.cli.program import OK
 
 
 @click.command("purge")
-@click.option("--older-than", "days", type=click.FloatRange(min=0), default=90.0, show_default=True, metavar="DAYS")
+@click.option(
+    "--older-than",
+    "days",
+    type=click.FloatRange(min=0),
+    default=None,
+    metavar="DAYS",
+    help="[default: retention.days, 90]",
+)
 @click.option("--archive", type=click.Path(path_type=Path), metavar="DIR", help="[default: archive/ in the depot]")
 @click.option(
     "--format", "format_", type=click.Choice(["parquet", "csv", "jsonl"]), default="parquet", show_default=True
 )
 @click.option("--dry-run", is_flag=True, help="Say how many; archive and forget nothing.")
 @common
-def command(call: Call, days: float, archive: Path | None, format_: str, *, dry_run: bool) -> int:
+def command(call: Call, days: float | None, archive: Path | None, format_: str, *, dry_run: bool) -> int:
     """Archive jobs that were over DAYS ago, then forget them. A tombstone keeps what each key came to.
 
     Jobs that an artifact, another job or an asset points to stay; work that has not run is never touched.
@@ -27,7 +34,8 @@ def command(call: Call, days: float, archive: Path | None, format_: str, *, dry_
     from longshore.exports.archive import retire
 
     with call.depot() as depot:
-        before = depot.ledger.now() - int(days * 86_400_000_000)
+        age = days if days is not None else depot.settings.retention.days or 90.0
+        before = depot.ledger.now() - int(age * 86_400_000_000)
         target = archive or Path(depot.settings.depot, "archive")
         done = retire(depot.ledger, depot.scope, before=before, target=target, form=format_, dry_run=dry_run)
     if call.json:

@@ -231,6 +231,16 @@ class ReconcileSettings(Section):
     stale_part_s: float = key(3600.0, "age from which a part of a job that is over or gone is removed", least=0)
 
 
+class RetentionSettings(Section):
+    """How long history is kept. Workers look once a day; `longshore purge` does it when you say."""
+
+    days: float = key(
+        90.0, "jobs over for longer, that nothing points to, are archived and forgotten; 0 = never", least=0
+    )
+    audit_days: float = key(365.0, "age from which lines of the audit log go; 0 = never", least=0)
+    request_key_days: float = key(7.0, "how long an Idempotency-Key is remembered; 0 = for ever", least=0)
+
+
 class QuotaSettings(Section):
     """How much room may be used."""
 
@@ -312,6 +322,7 @@ class Settings(Section):
     dedupe: DedupeSettings = DedupeSettings()
     verify: VerifySettings = VerifySettings()
     reconcile: ReconcileSettings = ReconcileSettings()
+    retention: RetentionSettings = RetentionSettings()
     quota: QuotaSettings = QuotaSettings()
     lease: LeaseSettings = LeaseSettings()
     qbittorrent: QbittorrentSettings = QbittorrentSettings()

@@ -12,6 +12,7 @@ from longshore.depot.intake import Intake
 from longshore.depot.keeping import Keeping
 from longshore.depot.looking import Looking
 from longshore.depot.reconciling import Reconciler
+from longshore.depot.retention import Retention
 from longshore.depot.submitting import Submitting
 from longshore.domain.model import Scope
 from longshore.domain.notes import Listener
@@ -116,7 +117,8 @@ def open_yard(settings: Settings, *, create: bool) -> Yard:
     store.count_by(lambda tenant: ledger.budget(tenant)[1].bytes, Limits(ledger))
     liveness = Liveness(directory / "alive", new_owner())
     engine = wiring.engine_settings(settings)
-    reconciler = Reconciler(ledger, store, engine.reconcile, directory)
+    retention = Retention(ledger, settings.retention, directory)
+    reconciler = Reconciler(ledger, store, engine.reconcile, directory, retention)
     return Yard(
         ledger=ledger,
         store=store,

@@ -1,37 +1,23 @@
-"""Uploads: bytes that somebody hands in are hashed, published and registered like downloads.
-
-The key is the content key of the fourth seed, so the bytes come first: they are staged under a name of their own, and
-only then is the job planned. A crash in between leaves a part that belongs to no job, which reconcile removes.
-"""
+"""Uploads: bytes that somebody hands in are hashed, published and registered like downloads."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import stat
-import time
-import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from longshore import failpoints
 from longshore.depot.base import Base
 from longshore.depot.records import Got
-from longshore.domain.keys import content_key, op_key
-from longshore.domain.model import Artifact, Blob, JobRequest, Lease, NewArtifact, Planned, Scope
-from longshore.domain.outcomes import Completed, Deferred
-from longshore.domain.states import UPLOAD, Status
-from longshore.domain.verdict import sniff
-from longshore.engine.publisher import FINALIZE
-from longshore.errors import BadInput, LongshoreError, StoreError
-from longshore.ledger.records import Intent
-from longshore.store import Part, Staged
+from longshore.depot.taking import Meant, Taking, Worker
+from longshore.domain.model import Scope
+from longshore.domain.states import Status
+from longshore.errors import BadInput
 
 _CHUNK: Final = 1 << 20
-_TTL_S: Final = 600.0
-_POLL_S: Final = 0.1
-failpoints.declare("put.staged", "put.planned", "put.linked", "put.settled")
 
 
 class Intake(Base):
@@ -48,14 +34,27 @@ class Intake(Base):
         scope: Scope | None = None,
     ) -> Got:
         """Take one file or stream aboard; the same bytes again are the same job."""
-        taking = _Taking(self, scope or self.scope, name, content_type, artifact_type, work_id)
+        meant = Meant(name, artifact_type, content_type, work_id)
         if isinstance(source, (str, os.PathLike)):
             path = Path(source)
             with _open_plain(path) as file:
-                taking.name = name or path.name
-                taking.size_bytes = os.fstat(file.fileno()).st_size
-                return await self._thread(taking.take, file)
-        return await self._thread(taking.take, source)
+                size_bytes = os.fstat(file.fileno()).st_size
+                return await self._thread(self._take, file, replace(meant, name=name or path.name), scope, size_bytes)
+        return await self._thread(self._take, source, meant, scope)
+
+    def _take(self, source: BinaryIO, meant: Meant, scope: Scope | None, size_bytes: int = 0) -> Got:
+        scope, liveness = scope or self.scope, self.yard.liveness
+        liveness.hold()
+        worker = Worker(liveness.owner, liveness.dead)
+        taking = Taking(self.ledger, self.store, scope, meant, worker, size_bytes=size_bytes)
+        try:
+            while piece := source.read(_CHUNK):
+                taking.write(piece)
+            taken = taking.finish()
+        finally:
+            taking.discard()
+        path = self.store.path(scope, taken.artifact.pointer)
+        return Got(taken.job_id, None, Status.COMPLETED, taken.held, taken.artifact, path, attempts=1)
 
     async def adopt(self, directory: str | os.PathLike[str], *, scope: Scope | None = None) -> list[Got]:
         """Hash and register every plain file below a directory; links are not followed."""
@@ -90,124 +89,3 @@ def _open_plain(path: Path) -> BinaryIO:
         os.close(descriptor)
         raise BadInput(f"{path} is no plain file")
     return os.fdopen(descriptor, "rb", buffering=0)
-
-
-class _Taking:
-    """One upload, step by step. Blocks; run it in a thread."""
-
-    def __init__(
-        self,
-        depot: Base,
-        scope: Scope,
-        name: str | None,
-        content_type: str | None,
-        artifact_type: str,
-        work_id: str | None,
-    ) -> None:
-        self._depot, self._ledger, self._store = depot, depot.ledger, depot.store
-        self.scope, self.name = scope, name
-        self._content_type, self._artifact_type, self._work_id = content_type, artifact_type, work_id
-        self.size_bytes = 0  # as far as it is known before the bytes come
-
-    def take(self, source: BinaryIO) -> Got:
-        """Stage, plan, publish, register."""
-        token = f"upload-{uuid.uuid4().hex}"
-        part = self._store.part(self.scope, token, 1)
-        try:
-            self._receive(source, part)
-            failpoints.hit("put.staged")
-            planned = self._plan(part.sha256)
-            failpoints.hit("put.planned")
-            if (held := self._held(planned)) is not None:
-                return held
-            lease = self._lease(planned)
-            if lease is None:
-                return self._got(planned.job_id, self._artifact(planned.job_id), held=True)
-            return self._publish(lease, part, token)
-        finally:
-            part.discard()
-            self._store.drop_part(part.facts)
-
-    def _receive(self, source: BinaryIO, part: Part) -> None:
-        part.begin(url="upload:")
-        part.reservation = self._store.reserve(self.scope, self.size_bytes)  # given back with the part
-        while piece := source.read(_CHUNK):
-            part.write(piece)
-        self._content_type = self._content_type or sniff(part.read_back(0, min(part.size_bytes, 1024))).media_type
-
-    def _plan(self, sha256: str) -> Planned:
-        key = content_key(self.scope.tenant_id, self.scope.project_id, UPLOAD, [sha256])
-        request = JobRequest(UPLOAD, key, work_id=self._work_id, name=self.name)
-        (planned,) = self._ledger.plan(self.scope, [request], again="failed")
-        if planned.status is Status.COMPLETED and self._artifact(planned.job_id) is None:
-            (planned,) = self._ledger.plan(
-                self.scope, [request], again="always"
-            )  # its bytes are lost: these replace them
-        return planned
-
-    def _held(self, planned: Planned) -> Got | None:
-        artifact = self._artifact(planned.job_id) if planned.status is Status.COMPLETED else None
-        return self._got(planned.job_id, artifact, held=True) if artifact else None
-
-    def _artifact(self, job_id: str) -> Artifact | None:
-        for artifact in self._ledger.results(self.scope, job_id):
-            blob = self._store.stat(self.scope, artifact.sha256)
-            if artifact.availability == "available" and blob is not None and blob.size_bytes == artifact.size_bytes:
-                return artifact
-        return None
-
-    def _lease(self, planned: Planned) -> Lease | None:
-        """Lease the job; None when somebody else, uploading the same bytes, completed it meanwhile."""
-        liveness, end = self._depot.yard.liveness, time.monotonic() + _TTL_S
-        liveness.hold()
-        while True:
-            leases = self._ledger.claim(
-                liveness.owner, limit=1, ttl_s=_TTL_S, job_types=[UPLOAD], scope=self.scope, job_ids=[planned.job_id]
-            )
-            if leases:
-                return leases[0]
-            if self._ledger.job(self.scope, planned.job_id).status is Status.COMPLETED:
-                return None
-            if time.monotonic() > end:
-                raise LongshoreError("the same bytes are being uploaded by another process", hint="try again later")
-            if not self._ledger.release_dead(liveness.dead()):
-                time.sleep(_POLL_S)
-
-    def _publish(self, lease: Lease, part: Part, token: str) -> Got:
-        item = Staged(self.scope, token, 1, part.sha256, part.size_bytes, str(self._content_type), part)
-        key = op_key(FINALIZE, lease.job_id, sha256=part.sha256)
-        try:
-            self._begin(lease, key, part)
-            blob = self._link(item)
-        except StoreError as error:
-            self._ledger.settle([(lease, Deferred("disk_error", str(error), 0.0, counts=False))])
-            raise
-        failpoints.hit("put.linked")
-        made = NewArtifact(blob, self._artifact_type, name=self.name)
-        (settled,) = self._ledger.settle([(lease, Completed((made,), facts={"size_bytes": blob.size_bytes}))])
-        failpoints.hit("put.settled")
-        if isinstance(settled, LongshoreError):
-            raise settled
-        self._store.clean([item])
-        (artifact,) = self._ledger.results(self.scope, lease.job_id)
-        return self._got(lease.job_id, artifact)
-
-    def _begin(self, lease: Lease, key: str, part: Part) -> None:
-        """Commit what is about to be published: reconcile leaves a blob alone that an intent names."""
-        intent = Intent(lease, FINALIZE, key, "verifiable", part.sha256, {"sha256": part.sha256})
-        (begun,) = self._ledger.begin([intent])
-        if isinstance(begun, LongshoreError):
-            raise begun
-
-    def _link(self, item: Staged) -> Blob:
-        (error,) = self._store.stage([item])
-        if error is not None:
-            raise error
-        (blob,) = self._store.link([item])
-        if isinstance(blob, StoreError):
-            raise blob
-        return blob
-
-    def _got(self, job_id: str, artifact: Artifact | None, *, held: bool = False) -> Got:
-        path = self._store.path(self.scope, artifact.pointer) if artifact else None
-        return Got(job_id, None, Status.COMPLETED, held, artifact, path, attempts=1)

@@ -31,6 +31,7 @@ from longshore.ledger.frozen import refusal
 from longshore.ledger.registry import mark_available
 
 if TYPE_CHECKING:
+    from longshore.depot.retention import Retention
     from longshore.domain.settings import ReconcileSettings
     from longshore.ledger import Ledger
     from longshore.ledger.tx import Tx
@@ -60,8 +61,16 @@ failpoints.declare(
 class Reconciler:
     """One pass over a depot. Blocks; run it in a thread."""
 
-    def __init__(self, ledger: Ledger, store: Store, settings: ReconcileSettings, depot: Path) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        store: Store,
+        settings: ReconcileSettings,
+        depot: Path,
+        retention: Retention | None = None,
+    ) -> None:
         self._ledger, self._store, self._settings, self._depot = ledger, store, settings, depot
+        self._retention = retention
 
     def reconcile(self, dry_run: bool = False, part: Slice = WHOLE) -> Report:
         """Compare everything (or a slice of it) with everything; heal what can be healed unless it is a dry run."""
@@ -83,7 +92,11 @@ class Reconciler:
     def keep_house(self, full: bool) -> Report:
         """Do what a worker does beside its work: the next slice of everything, or only what costs little."""
         if full:
-            return self.reconcile(part=next_slice(self._ledger, self._depot))
+            report = self.reconcile(part=next_slice(self._ledger, self._depot))
+            if self._retention is not None:
+                with self._alone_here(), self._alone_everywhere():
+                    self._retention.daily()
+            return report
         report = Report()
         with self._alone_here():
             self._parts(report, dry_run=False)

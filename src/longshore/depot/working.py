@@ -113,6 +113,11 @@ class Working(Base):
         for worker in list(self._workers):
             worker.drain()
 
+    def abort(self) -> None:
+        """Stop the workers of this process now; what is durable is kept."""
+        for worker in list(self._workers):
+            worker.abort()
+
     def _tell_planned(
         self, requests: Sequence[JobRequest], planned: Sequence[Planned], listener: Listener | None
     ) -> None:

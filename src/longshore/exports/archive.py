@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from longshore import failpoints
 from longshore.domain.model import Micros, Scope
+from longshore.domain.states import TERMINAL
 from longshore.errors import BadInput
 from longshore.exports.manifest import WRITERS
 from longshore.exports.rows import ManifestRow
 from longshore.exports.source import row_of
 from longshore.ledger import Ledger
-from longshore.ledger.manifest import entries, purge, purgeable
+from longshore.ledger.manifest import entries_of, purge, purgeable
 
 failpoints.declare("purge.archive", "purge.archived")
 CHUNK = 20_000  # jobs per archive file: the most that a crash can leave archived and not yet forgotten
-BATCH = 500  # jobs per transaction, so that claims never wait long
+BATCH = 200  # jobs per transaction, so that claims never wait long
+REST_S = 0.25  # the longest pause between two of them
 
 
 @dataclass(slots=True)
@@ -42,28 +46,39 @@ def retire(
     """Archive and forget the jobs of a scope that were over before a time and that nothing points to."""
     if form not in ("parquet", "csv", "jsonl"):
         raise BadInput(f"an archive is parquet, csv or jsonl, not {form!r}")
-    done, after = Purged(), ""
-    while chunk := _chunk(ledger, scope, before, after):
-        after = chunk[-1]
+    done = Purged()
+    for chunk in _chunks(ledger, scope, before):
         done.jobs += len(chunk)
         if not dry_run:
             done.files.append(_archive(ledger, scope, chunk, target, form))
             failpoints.hit("purge.archived")
             for start in range(0, len(chunk), BATCH):
-                ledger.write(purge, scope, chunk[start : start + BATCH], before=before)
+                _step_back(ledger.write, purge, scope, chunk[start : start + BATCH], before=before)
                 if note is not None:
                     note(min(start + BATCH, len(chunk)))
     return done
 
 
-def _chunk(ledger: Ledger, scope: Scope, before: Micros, after: str) -> list[str]:
+def _step_back(write: Callable[..., object], *arguments: Any, **named: Any) -> None:
+    """Write, then leave the ledger to others for as long as that took: a file's lock knows no turn."""
+    began = time.monotonic()
+    write(*arguments, **named)
+    time.sleep(min(REST_S, time.monotonic() - began))
+
+
+def _chunks(ledger: Ledger, scope: Scope, before: Micros) -> Iterator[list[str]]:
+    """Name what may go, a file's worth at a time; only jobs that are over are looked at."""
     found: list[str] = []
-    while len(found) < CHUNK:
-        page = ledger.read(purgeable, scope, before=before, after=found[-1] if found else after, many=2_000)
-        found += page
-        if len(page) < 2_000:
-            break
-    return found
+    for status in sorted(TERMINAL):
+        edge: int | None = 0
+        while edge is not None:
+            page, edge = ledger.read(purgeable, scope, status, before=before, edge=edge)
+            found += page
+            if len(found) >= CHUNK:
+                yield found
+                found = []
+    if found:
+        yield found
 
 
 def _archive(ledger: Ledger, scope: Scope, chunk: list[str], target: Path, form: str) -> Path:
@@ -86,13 +101,6 @@ def _archive(ledger: Ledger, scope: Scope, chunk: list[str], target: Path, form:
 
 
 def _rows(ledger: Ledger, scope: Scope, chunk: list[str]) -> Iterator[ManifestRow]:
-    wanted, after = set(chunk), ""
-    first, last = chunk[0], chunk[-1]
-    after = first[:-1]  # the page begins just before the first
-    while page := ledger.read(entries, scope, after=after, many=1_000):
-        after = page[-1].job_id
-        for entry in page:
-            if entry.job_id in wanted:
-                yield row_of(entry)
-        if after >= last:
-            break
+    for start in range(0, len(chunk), BATCH):
+        for entry in ledger.read(entries_of, scope, chunk[start : start + BATCH]):
+            yield row_of(entry)

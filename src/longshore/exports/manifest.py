@@ -50,7 +50,7 @@ def write_parquet(rows: Rows, out: IO[bytes]) -> int:
     kinds = {"size_bytes": pa.int64(), "attempts": pa.int64()}
     schema = pa.schema([(name, kinds.get(name, pa.string())) for name in COLUMNS])
     count = 0
-    with pq.ParquetWriter(out, schema, compression="zstd") as writer:
+    with pq.ParquetWriter(out, schema, compression="zstd", write_page_checksum=True) as writer:
         while batch := [flat(row) for row in islice(rows, _BATCH)]:
             writer.write_table(pa.Table.from_pylist(batch, schema=schema))
             count += len(batch)

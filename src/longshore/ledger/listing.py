@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from longshore.domain.keys import check_text
 from longshore.domain.model import Artifact, Job, Micros, Scope, Status
+from longshore.domain.states import DOWNLOAD
 from longshore.errors import BadInput, NotFound
 from longshore.ledger.effects import effect_of
 from longshore.ledger.lookup import counts, held, job, results, url_version, url_versions
@@ -187,17 +188,30 @@ def _rows(tx: Tx, scope: Scope, wanted: JobFilter, edge: int, limit: int) -> tup
         return rows[:limit], rows[limit - 1][0] if len(rows) > limit else None
     where["scan"] = scan = max(SCAN, limit + 1)
     plain = not any(value is not None for value in wanted.params().values())
+    kind, looks = _looks(wanted)
     found: list[Row] = []
     cut: list[int] = []  # where a look ended that did not see everything
-    for status in wanted.wanted_statuses():
-        rows = tx.all(f"jobs_{order}", status=status.value, **where)
+    for look in looks:
+        rows = tx.all(f"{kind}_{order}", **where, **look)
         found += rows
         if len(rows) <= limit and not plain:
-            named_only = {name: where[name] for name in ("tenant_id", "project_id", "edge", "scan")}
-            end = tx.one(f"jobs_{order}_end", status=status.value, **named_only)
+            named_only = {name: where[name] for name in ("tenant_id", "project_id", "edge", "scan", *_NAMED[kind])}
+            end = tx.one(f"{kind}_{order}_end", **named_only, **look)
             if end is not None and end[1] == scan:
                 cut.append(end[0])
     return _merged(found, cut, limit, oldest=wanted.oldest_first)
+
+
+_NAMED: Final = {"jobs": (), "jobs_of_type": ("job_type",), "jobs_failed": ("reason", "host")}
+
+
+def _looks(wanted: JobFilter) -> tuple[str, list[dict[str, Any]]]:
+    """Choose the index: where a filter has one, a page is full although the rows lie far apart."""
+    statuses = wanted.wanted_statuses()
+    if statuses == (Status.FAILED,) and wanted.reason is not None and wanted.host is not None:
+        return "jobs_failed", [{"superseded": 0}, {"superseded": 1}]
+    named = [{"status": status.value} for status in statuses]
+    return ("jobs" if wanted.job_type in (None, DOWNLOAD) else "jobs_of_type"), named
 
 
 def _merged(found: list[Row], cut: list[int], limit: int, *, oldest: bool) -> tuple[list[Row], int | None]:

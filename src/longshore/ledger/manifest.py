@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from longshore import failpoints
-from longshore.domain.model import Micros, Scope
+from longshore.domain.model import Micros, Scope, Status
 from longshore.domain.states import DOWNLOAD
 from longshore.ledger.planning import add_counts
 from longshore.ledger.rows import check_scope, encoded
@@ -60,7 +60,10 @@ def entries(
     rows = tx.all(
         "manifest_page", after=after, many=many, status=status, job_type=job_type, since=since, **scope._asdict()
     )
-    found = [_entry(row) for row in rows]
+    return _all_results(tx, scope, [_entry(row) for row in rows])
+
+
+def _all_results(tx: Tx, scope: Scope, found: list[Entry]) -> list[Entry]:
     several = [entry.job_id for entry in found if entry.artifact_id is not None and entry.job_type != DOWNLOAD]
     if not several:
         return found
@@ -90,12 +93,24 @@ def _entry(row: Row) -> Entry:
     return Entry(*columns)
 
 
-def purgeable(tx: Tx, scope: Scope, *, before: Micros, after: str = "", many: int = 1_000) -> list[str]:
-    """Name jobs that are over since before a time and that nothing points to."""
+def entries_of(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> list[Entry]:
+    """Give named jobs as the manifest tells them."""
     check_scope(scope)
     tx.enter(scope.tenant_id)
-    rows = tx.all("purge_page", before=before, after=after, many=many, **scope._asdict())
-    return [row[0] for row in rows]
+    rows = tx.all("manifest_of", job_ids=encoded(list(job_ids)), **scope._asdict())
+    return _all_results(tx, scope, [_entry(row) for row in rows])
+
+
+def purgeable(
+    tx: Tx, scope: Scope, status: Status, *, before: Micros, edge: int = 0, scan: int = 2_000
+) -> tuple[list[str], int | None]:
+    """Name jobs of a status that are over since before a time and that nothing points to; and where to go on."""
+    check_scope(scope)
+    tx.enter(scope.tenant_id)
+    where = scope._asdict() | {"status": status.value, "edge": edge, "scan": scan}
+    rows = tx.all("purge_page", before=before, **where)
+    end = tx.one("jobs_oldest_end", **where)
+    return [row[0] for row in rows], int(end[0]) if end is not None and end[1] == scan else None
 
 
 def purge(tx: Tx, scope: Scope, job_ids: Sequence[str], *, before: Micros) -> int:

@@ -206,6 +206,14 @@ def _known(row: Row, fingerprint: str) -> Any:
     return json.loads(row[1])
 
 
+def forget_old(tx: Tx, scope: Scope, *, audit_before: Micros, keys_before: Micros, many: int = 5_000) -> int:
+    """Drop some lines of the audit log and remembered requests from before a moment; give how many went."""
+    tx.enter(scope.tenant_id)
+    named = {"tenant_id": scope.tenant_id, "project_id": scope.project_id, "many": many}
+    gone = tx.run("audit_forget", before=audit_before, **named)
+    return gone + tx.run("request_keys_forget", before=keys_before, **named)
+
+
 def held_totals(tx: Tx, scope: Scope) -> dict[str, int]:
     """Tell how much is held and how much was saved, from counters."""
     tx.enter(scope.tenant_id)

@@ -12,7 +12,7 @@ from longshore.errors import BadInput
 MAX_LINE: Final = 16 << 20
 BLOCK: Final = 256 << 10
 HEAD: Final = 64 << 10
-_GZIP: Final = b"\x1f\x8b"
+GZIP: Final = b"\x1f\x8b"
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -31,7 +31,7 @@ class Blocks:
         self.stream = stream
         self._raw = _raw_blocks(stream)
         first = next(self._raw, b"")
-        if first.startswith(_GZIP):
+        if first.startswith(GZIP):
             self._raw = _unpacked(first, self._raw)
             first = next(self._raw, b"")
         self.head = self._grow_head(first).removeprefix(_BOM)
@@ -64,22 +64,25 @@ def _raw_blocks(stream: BinaryIO) -> Iterator[bytes]:
 
 def _unpacked(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     machine = zlib.decompressobj(wbits=31)
-    block = first
+    block, read = first, len(first)
     while block:
         try:
             piece = machine.decompress(block, BLOCK)
         except zlib.error as error:
-            raise BadInput(f"the gzip file is damaged: {error}") from None
+            raise BadInput(f"the gzip file is damaged before byte {read}: {error}") from None
         if piece:
             yield piece
         block = machine.unconsumed_tail
         if machine.eof:
             block, machine = machine.unused_data.lstrip(b"\0"), zlib.decompressobj(wbits=31)
-            block = block or next(rest, b"")
+            if not block:
+                block = next(rest, b"")
+                read += len(block)
         elif not block:
             block = next(rest, b"")
+            read += len(block)
             if not block:
-                raise BadInput("the gzip file is cut off")
+                raise BadInput(f"the gzip file is cut off after byte {read}")
 
 
 def split_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | BadLine]]:

@@ -9,6 +9,7 @@ from typing import BinaryIO, Final
 from longshore.domain.model import JobRequest
 from longshore.errors import BadInput
 from longshore.lists.lines import BadLine, Blocks
+from longshore.lists.soundness import whole
 
 FORMATS: Final = {
     "urls": "one URL per line",
@@ -33,10 +34,13 @@ def read_list(
     base_url: str | None = None,
     sums: Mapping[str, str] | None = None,
 ) -> Iterator[JobRequest | BadLine]:
-    """Stream the jobs of a list. A line that is no good comes as `BadLine`; a file that is no list raises `BadInput`."""
+    """Stream the jobs of a list. A line that is no good comes as `BadLine`; a file that is no list raises `BadInput`.
+
+    A damaged gzip, Parquet or XML file raises before it gives a single job: nothing of it is done by halves.
+    """
     if format is not None and format not in FORMATS:
         raise BadInput(f"there is no list format {format!r}: {', '.join(FORMATS)}")
-    blocks = Blocks(stream)
+    blocks = Blocks(whole(stream))
     return _reader(format or recognise(blocks.head), blocks, base_url, sums)
 
 
@@ -73,13 +77,13 @@ def recognise(head: bytes) -> str:
     """Name the format of a list by its beginning; raise `BadInput` for what is clearly no list."""
     if head.startswith(b"PAR1"):
         return "parquet"
-    if b"\0" in head[:4096]:
-        raise BadInput("this is a binary file, not a list")
+    if (at := head[:4096].find(b"\0")) >= 0:
+        raise BadInput(f"this is a binary file, not a list: a zero at byte {at + 1}")
     start = head.lstrip()
     if start.startswith(b"{"):
         return "jsonl"
     if start.startswith(b"["):
-        raise BadInput("this is one JSON array; a list has one JSON object per line", hint="jq -c '.[]' FILE")
+        raise BadInput("line 1: this is one JSON array; a list has one JSON object per line", hint="jq -c '.[]' FILE")
     if start.startswith(b"<"):
         return _recognise_markup(start)
     return _recognise_line(_first_line(head))
@@ -87,7 +91,7 @@ def recognise(head: bytes) -> str:
 
 def _recognise_markup(start: bytes) -> str:
     if re.match(rb"<(!doctype\s+html|html)", start, re.IGNORECASE):
-        raise BadInput("this is an HTML page, not a list")
+        raise BadInput("line 1: this is an HTML page, not a list")
     return "metalink"
 
 

@@ -169,11 +169,11 @@ def read_parquet(stream: BinaryIO) -> Iterator[JobRequest | BadLine]:
     except ImportError:
         raise BadInput("Parquet needs pyarrow", hint="pip install 'longshore[parquet]'") from None
     if not stream.seekable():
-        raise BadInput("Parquet cannot come through a pipe", hint="give the file's name")
+        raise BadInput("Parquet cannot come through a pipe", hint="give the file's name")  # `whole` keeps one aside
     stream.seek(0, io.SEEK_SET)
     number = 0
     try:
-        file = parquet.ParquetFile(stream)
+        file = parquet.ParquetFile(stream, page_checksum_verification=True)
         columns = [name for name in file.schema_arrow.names if name.lower() in COLUMNS]
         if "url" not in (name.lower() for name in columns):
             raise BadInput("the Parquet file has no column url")
@@ -182,7 +182,7 @@ def read_parquet(stream: BinaryIO) -> Iterator[JobRequest | BadLine]:
                 number += 1
                 yield _attempt(number, lambda record=record: request_of(_lowered(record)))  # type: ignore[misc]
     except (pa.ArrowException, OSError) as error:
-        raise BadInput(f"the Parquet file is damaged after row {number}: {error}") from None
+        raise BadInput(f"the Parquet file is damaged after row {number}: {str(error)[:300]}") from None
 
 
 def _lowered(record: Record) -> Record:

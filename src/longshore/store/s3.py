@@ -6,14 +6,16 @@ bytes twice. The server checks the SHA-256 of what it receives.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import parse_qs, urlsplit
 
 from longshore.errors import BadInput, NotFound, StoreError, StoreUnavailable
@@ -24,6 +26,8 @@ from longshore.store.settings import StoreSettings
 
 SINGLE_BYTES: Final = 8 << 20  # more goes by multipart
 CHUNK_BYTES: Final = 8 << 20
+PROBE_CHUNK: Final = 5 << 20  # the smallest piece that S3 takes before the last
+PROBE_BYTES: Final = PROBE_CHUNK + 1_000
 _MOST_CHUNKS: Final = 9_000  # S3 allows 10,000
 _CONCURRENCY: Final = 4  # chunks of one upload
 _LARGE_AT_ONCE: Final = 2  # uploads by multipart: this many times _CONCURRENCY chunks are in memory
@@ -53,6 +57,17 @@ class Bucket:
             query.get("endpoint") or settings.s3_endpoint or environment,
             query.get("region") or settings.s3_region or region,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What one thing that we rely on did when it was tried."""
+
+    name: str
+    works: bool
+    evidence: str
+    level: Literal["warn", "fail"] = "fail"
+    remedy: str | None = None
 
 
 class S3Objects:
@@ -174,6 +189,45 @@ class S3Objects:
         if self._uploads is None:
             return 0
         return self._uploads.abort_older(self._key(""), older_than_s)
+
+    def probe(self) -> tuple[Trial, ...]:
+        """Try what we rely on with a few objects of our own, and take them away again."""
+        name = f".longshore-probe/{uuid.uuid4().hex}"
+        small, large = f"{name}-small", f"{name}-large"
+        try:
+            return self._try_condition(small), self._try_multipart(large), self._try_unfinished()
+        finally:
+            for key in (small, large):
+                with contextlib.suppress(StoreError):
+                    self.delete(key)
+
+    def _try_condition(self, key: str) -> Trial:
+        with _errors("a conditional put"):
+            first, second = self._create(key, b"first", None), self._create(key, b"other", None)
+        if first and not second and self.read(key, 0, 5) == b"first":
+            return Trial("conditional put", True, "a second put is refused")
+        return Trial(
+            "conditional put", False, "If-None-Match is ignored: a second put replaced the first", "warn",
+            "bytes of one hash are equal, so this is safe; prefer a server with conditional puts",
+        )  # fmt: skip
+
+    def _try_multipart(self, key: str) -> Trial:
+        data = b"longshore" * ((PROBE_BYTES + 8) // 9)
+        with _errors("a multipart upload"):
+            chunks = _chunks(memoryview(data), PROBE_CHUNK)
+            self._store.put(self._key(key), chunks, use_multipart=True, chunk_size=PROBE_CHUNK, max_concurrency=1)
+        if (
+            self.size(key) == len(data)
+            and self.read(key, PROBE_CHUNK - 9, PROBE_CHUNK + 9) == data[PROBE_CHUNK - 9 : PROBE_CHUNK + 9]
+        ):
+            return Trial("multipart", True, f"{len(data):,} bytes in two pieces read back equal")
+        return Trial("multipart", False, "what was uploaded does not read back", "fail", "large files would be damaged")
+
+    def _try_unfinished(self) -> Trial:
+        if self._uploads is None:
+            told = "no key in the settings: unfinished uploads cannot be listed"
+            return Trial("unfinished uploads", False, told, "warn", "set a lifecycle rule that aborts them")
+        return Trial("unfinished uploads", True, f"{self._uploads.count(self._key(''))} listed")
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -47,6 +47,10 @@ class Uploads:
                 aborted += 1
         return aborted
 
+    def count(self, prefix: str) -> int:
+        """Count what is under way."""
+        return sum(1 for _ in self._list(prefix))
+
     def _list(self, prefix: str) -> Iterator[tuple[str, str, datetime]]:
         markers: dict[str, str] = {}
         while True:

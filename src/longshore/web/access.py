@@ -123,6 +123,7 @@ class Access:
         if found is None:
             if secret:
                 self.wrong.take(where, now_s)
+                await refused(self.service, "wrong token", scope)
             raise Problem(
                 401, "unauthorized", "a valid token is needed", headers={"WWW-Authenticate": 'Bearer realm="longshore"'}
             )
@@ -182,6 +183,16 @@ async def record(
         await service.ledger.soon(tokens.audit, scope, entry)
     except LedgerError as error:
         log.error("the audit log did not take %s %s: %s", action, entry.target, error)
+
+
+async def refused(service: Service, what: str, scope: AsgiScope) -> None:
+    """Write down that somebody without a valid token was turned away: in the operator's project, as they are nobody's.
+
+    The throttle bounds how many there can be of one address; nothing of what was tried is written.
+    """
+    log.warning("%s from %s at %s", what, remote(scope), printable(scope["path"])[:200])
+    detail = {"status": 401, "request_id": scope["state"]["request_id"]}
+    await record(service, Scope(), "nobody", what, scope["path"], remote(scope), detail)
 
 
 def printable(text: str) -> str:

@@ -7,6 +7,7 @@ import asyncio
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
+from longshore.depot.checkup import checks as checkup
 from longshore.errors import LongshoreError
 from longshore.ledger import depotwide
 from longshore.store import Room
@@ -49,6 +50,18 @@ async def disk(service: Service) -> View | None:
     if found is None:
         return None
     return {"free_bytes": found.free_bytes, "reserved_bytes": found.reserved_bytes, "floor_bytes": found.floor_bytes}
+
+
+async def doctor(service: Service) -> list[View]:
+    """Run the doctor's checks, as `longshore doctor` does."""
+    if service.depot is None:
+        return []
+
+    def look() -> list[View]:
+        found = checkup(service.depot.settings, set())
+        return [{"id": c.id, "status": c.status, "evidence": c.evidence, "remedy": c.remedy} for c in found]
+
+    return await asyncio.to_thread(look)
 
 
 async def checks(service: Service) -> list[View]:

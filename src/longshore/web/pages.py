@@ -141,9 +141,11 @@ def job_filter(params: QueryParams) -> tuple[dict[str, str | None], listing.JobF
     status = fields["status"]
     if status is not None and status not in set(Status):
         raise Problem(422, "bad_input", "status is one of " + ", ".join(Status))
+    url = fields["url"]  # or a work: whatever is no URL
     wanted = listing.JobFilter(
         status=Status(status) if status else None,
-        url=fields["url"],
+        url=url if url and "://" in url else None,
+        work_id=url if url and "://" not in url else None,
         host=fields["host"],
         reason=fields["reason"],
         job_type=fields["job_type"],
@@ -246,7 +248,10 @@ async def system(service: Service, caller: Caller, request: Request) -> View:
     """Tell how the machinery stands."""
     view: View = await service.ledger.read_soon(_system, caller)
     due = await service.ledger.read_soon(sweeping.next_due)
+    asked = request.query_params.get("doctor") == "1"
     return view | {
+        "doctor": await health.doctor(service) if asked else [],
+        "overdue": due is not None and due < caller.now,
         "version": __version__,
         "schema_version": await health.schema(service),
         "dialect": service.ledger.dialect,

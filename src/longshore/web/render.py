@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -60,7 +60,15 @@ def query(fields: Mapping[str, Any], **changes: Any) -> str:
 
 def short(identifier: str) -> str:
     """Cut an id to what tells it apart at a glance."""
-    return identifier if len(identifier) <= 13 else identifier[-12:]
+    return identifier if len(identifier) <= 20 else identifier[-12:]
+
+
+def titled(job: Mapping[str, Any]) -> str:
+    """Name a job as a person would: its file, its URL, what the torrent or the book is called."""
+    source = str(job["source"] or "")
+    magnet = parse_qs(source.partition("?")[2]).get("dn", [""])[0] if source.startswith("magnet:") else source
+    book = f"{job['book_id']} ({job['media_type']})" if job["book_id"] else ""
+    return str(job["name"] or job["url"] or magnet or book or f"{job['job_type']} {short(job['job_id'])}")
 
 
 def environment() -> Environment:
@@ -73,5 +81,5 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    env.filters.update(size=human_size, took=human_span, ago=ago, query=query, short=short)
+    env.filters.update(size=human_size, took=human_span, ago=ago, query=query, short=short, titled=titled)
     return env

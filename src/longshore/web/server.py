@@ -59,20 +59,35 @@ class Server(uvicorn.Server):
             host, port = sockets[0].getsockname()[:2]
             self.ready(f"http://{_in_url(host)}:{port}")
 
-    def handle_exit(self, sig: int, frame: Any) -> None:
-        """Stop in good order at the first signal, at once at the second."""
-        self.seen.append(sig)
-        self.service.closing.set()
-        super().handle_exit(sig, frame)
-
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Take SIGINT and SIGTERM for as long as the server runs; the exit code is our caller's."""
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        """Leave signals to `obeyed`, which hears them until the workers are down, too."""
+        yield
+
+    @contextlib.contextmanager
+    def obeyed(self, depot: AsyncDepot) -> Iterator[None]:
+        """Let the first signal drain requests and workers, and the second abort both; the exit code is our caller's."""
+
+        def obey(number: int) -> None:
+            if not self.seen:
+                log.warning("finishing or putting down what is under way; once more to abort")
+                depot.drain()
+            else:
+                self.force_exit = True
+                depot.abort()
+            self.seen.append(number)
+            self.service.closing.set()
+            self.should_exit = True
+
+        loop = asyncio.get_running_loop()
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number in before:
+            loop.add_signal_handler(number, obey, number)
         try:
             yield
         finally:
             for number, handler in before.items():
+                loop.remove_signal_handler(number)
                 signal.signal(number, handler)
 
 
@@ -137,8 +152,9 @@ async def serve(
         proxy_headers=False,
     )
     server = Server(config, service, ready)
-    async with beside(depot, settings, server), syncing(depot, wanted=settings.workers):
-        await server.serve([listener])
+    with server.obeyed(depot):
+        async with beside(depot, settings, server), syncing(depot, wanted=settings.workers):
+            await server.serve([listener])
     notify_systemd("STOPPING=1")
     return server.seen[0] if server.seen else 0
 

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from longshore.domain.access import API_PREFIX, Token
 from longshore.domain.model import Scope
 from longshore.ledger import tokens
-from longshore.web.access import COOKIE, Reader, find, form, record, remote, too_many
+from longshore.web.access import COOKIE, Reader, find, form, record, refused, remote, too_many
 from longshore.web.pages import templates
 from longshore.web.problems import Problem
 from longshore.web.service import Service
@@ -84,6 +84,7 @@ async def sign_in(request: Request) -> Response:
     found = await find(service, fields.get("token", "").strip(), API_PREFIX)
     if found is None:
         wrong.take(where, time.monotonic())
+        await refused(service, "sign-in refused", request.scope)
         return _form_page(request, error=WRONG, status=401)
     return await _open(service, request, found[0], inside(fields.get("next", "/")))
 
@@ -106,6 +107,7 @@ async def first(request: Request) -> Response:
     code, given = service.first_code, form(request.scope).get("code", "")
     if code is None or not hmac.compare_digest(code.encode(), given.encode("utf-8", "replace")):
         service.wrong.take(where, time.monotonic())
+        await refused(service, "sign-in refused", request.scope)
         return _form_page(request, error="This link was used already, or is not the newest one.", status=401)
     service.first_code = None
     return await _open(service, request, None, "/")

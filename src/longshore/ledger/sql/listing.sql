@@ -33,6 +33,66 @@ SELECT max(s.seq), count(*)
   FROM (SELECT i.seq FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id AND i.status = :status
            AND i.seq > :edge ORDER BY i.seq LIMIT :scan) AS s
 
+-- jobs_of_type_newest --
+-- Jobs of one type that is not the common one.
+SELECT {job}
+  FROM (SELECT * FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id
+           AND i.job_type = :job_type AND i.job_type <> 'download' AND i.status = :status
+           AND i.seq < :edge ORDER BY i.seq DESC LIMIT :scan) AS j
+ WHERE {job_filter}
+ ORDER BY j.seq DESC LIMIT :many
+
+-- jobs_of_type_newest_end --
+SELECT min(s.seq), count(*)
+  FROM (SELECT i.seq FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id
+           AND i.job_type = :job_type AND i.job_type <> 'download' AND i.status = :status
+           AND i.seq < :edge ORDER BY i.seq DESC LIMIT :scan) AS s
+
+-- jobs_failed_newest --
+-- What failed for one reason at one host.
+SELECT {job}
+  FROM (SELECT * FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id
+           AND i.status = 'failed' AND i.error_code = :reason AND i.host = :host AND i.superseded = :superseded
+           AND i.seq < :edge ORDER BY i.seq DESC LIMIT :scan) AS j
+ WHERE {job_filter}
+ ORDER BY j.seq DESC LIMIT :many
+
+-- jobs_failed_newest_end --
+SELECT min(s.seq), count(*)
+  FROM (SELECT i.seq FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id
+           AND i.status = 'failed' AND i.error_code = :reason AND i.host = :host AND i.superseded = :superseded
+           AND i.seq < :edge ORDER BY i.seq DESC LIMIT :scan) AS s
+
+-- jobs_of_type_oldest --
+-- Jobs of one type that is not the common one.
+SELECT {job}
+  FROM (SELECT * FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id
+           AND i.job_type = :job_type AND i.job_type <> 'download' AND i.status = :status
+           AND i.seq > :edge ORDER BY i.seq LIMIT :scan) AS j
+ WHERE {job_filter}
+ ORDER BY j.seq LIMIT :many
+
+-- jobs_of_type_oldest_end --
+SELECT max(s.seq), count(*)
+  FROM (SELECT i.seq FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id
+           AND i.job_type = :job_type AND i.job_type <> 'download' AND i.status = :status
+           AND i.seq > :edge ORDER BY i.seq LIMIT :scan) AS s
+
+-- jobs_failed_oldest --
+-- What failed for one reason at one host.
+SELECT {job}
+  FROM (SELECT * FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id
+           AND i.status = 'failed' AND i.error_code = :reason AND i.host = :host AND i.superseded = :superseded
+           AND i.seq > :edge ORDER BY i.seq LIMIT :scan) AS j
+ WHERE {job_filter}
+ ORDER BY j.seq LIMIT :many
+
+-- jobs_failed_oldest_end --
+SELECT max(s.seq), count(*)
+  FROM (SELECT i.seq FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id
+           AND i.status = 'failed' AND i.error_code = :reason AND i.host = :host AND i.superseded = :superseded
+           AND i.seq > :edge ORDER BY i.seq LIMIT :scan) AS s
+
 -- jobs_of_work_newest --
 -- Jobs of one work that is not just a URL.
 SELECT {job} FROM jobs AS j
@@ -42,8 +102,8 @@ SELECT {job} FROM jobs AS j
 
 -- jobs_of_work_newest @postgres --
 SELECT {job} FROM jobs AS j
- WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND text_hash(j.work_id) = text_hash(:work_id)
-   AND j.work_id IS NOT NULL AND j.seq < :edge
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.work_hash = text_hash(:work_id)
+   AND j.seq < :edge
    AND (CAST(:statuses AS jsonb) IS NULL OR CAST(:statuses AS jsonb) ? j.status) AND {job_filter}
  ORDER BY j.seq DESC LIMIT :many
 
@@ -55,8 +115,8 @@ SELECT {job} FROM jobs AS j
 
 -- jobs_of_work_oldest @postgres --
 SELECT {job} FROM jobs AS j
- WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND text_hash(j.work_id) = text_hash(:work_id)
-   AND j.work_id IS NOT NULL AND j.seq > :edge
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.work_hash = text_hash(:work_id)
+   AND j.seq > :edge
    AND (CAST(:statuses AS jsonb) IS NULL OR CAST(:statuses AS jsonb) ? j.status) AND {job_filter}
  ORDER BY j.seq LIMIT :many
 
@@ -180,8 +240,8 @@ SELECT DISTINCT {artifact} FROM jobs AS j
 SELECT DISTINCT {artifact} FROM jobs AS j
   JOIN job_artifacts AS r ON r.tenant_id = j.tenant_id AND r.project_id = j.project_id AND r.job_id = j.job_id AND r.role = 'result'
   JOIN artifacts AS a ON a.tenant_id = r.tenant_id AND a.project_id = r.project_id AND a.artifact_id = r.artifact_id
- WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND text_hash(j.work_id) = text_hash(:work_id)
-   AND j.work_id IS NOT NULL AND a.artifact_id < :edge AND {artifact_filter}
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.work_hash = text_hash(:work_id)
+   AND a.artifact_id < :edge AND {artifact_filter}
  ORDER BY a.artifact_id DESC LIMIT :many
 
 -- artifact_links --

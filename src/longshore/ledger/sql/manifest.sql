@@ -1,5 +1,4 @@
--- manifest_page --
--- Jobs with their first result and what the end of their last attempt said, in order of planning.
+-- {manifest} --
 SELECT j.job_id, j.job_type, j.status, j.stage, COALESCE(j.url, j.canonical_url), COALESCE(j.work_id, j.canonical_url),
        COALESCE(j.source_ref, j.canonical_url), a.artifact_id, a.sha256, a.byte_size, a.content_type, a.name,
        j.error_code, j.error_message_safe, j.attempts, j.created_at, j.completed_at, e.facts, a.availability, j.request
@@ -9,6 +8,15 @@ SELECT j.job_id, j.job_type, j.status, j.stage, COALESCE(j.url, j.canonical_url)
   LEFT JOIN artifacts a ON a.tenant_id = r.tenant_id AND a.project_id = r.project_id AND a.artifact_id = r.artifact_id
   LEFT JOIN events e ON e.tenant_id = j.tenant_id AND e.project_id = j.project_id AND e.seq = (SELECT MAX(s.seq) FROM events s WHERE s.tenant_id = j.tenant_id
         AND s.project_id = j.project_id AND s.job_id = j.job_id AND s.kind = j.status)
+
+-- manifest_of --
+-- Named jobs as the manifest tells them.
+{manifest}
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id IN (SELECT value FROM {each job_ids})
+
+-- manifest_page --
+-- Jobs with their first result and what the end of their last attempt said, in order of planning.
+{manifest}
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id > :after
    AND (CAST(:status AS TEXT) IS NULL OR j.status = :status)
    AND (CAST(:job_type AS TEXT) IS NULL OR j.job_type = :job_type)
@@ -24,11 +32,8 @@ SELECT r.job_id, a.artifact_id, a.sha256, a.byte_size, a.content_type, a.name, a
    AND r.role = 'result' AND r.ordinal > 0
  ORDER BY r.job_id, r.ordinal
 
--- purge_page --
--- Jobs that are over since before a time and that nothing points to: no artifact they made, no other job, no asset.
-SELECT j.job_id FROM jobs j
- WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id > :after
-   AND (j.status = 'completed' OR j.status = 'failed' OR j.status = 'skipped' OR j.status = 'canceled')
+-- {purgeable} --
+(j.status = 'completed' OR j.status = 'failed' OR j.status = 'skipped' OR j.status = 'canceled')
    AND j.updated_at < :before
    AND NOT EXISTS (SELECT 1 FROM artifacts a WHERE a.tenant_id = j.tenant_id AND a.project_id = j.project_id
      AND a.created_by_job_id = j.job_id)
@@ -38,15 +43,28 @@ SELECT j.job_id FROM jobs j
      AND k.reuse_of_job_id = j.job_id)
    AND NOT EXISTS (SELECT 1 FROM media_assets m WHERE m.tenant_id = j.tenant_id AND m.project_id = j.project_id
      AND m.job_id = j.job_id)
- ORDER BY j.job_id LIMIT :many
+
+-- purge_page --
+-- Jobs of one status, among the next `scan` of them, that are over since before a time and that nothing points to: no
+-- artifact they made, no other job, no asset. What waits is never looked at.
+SELECT j.job_id
+  FROM (SELECT * FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id AND i.status = :status
+           AND i.seq > :edge ORDER BY i.seq LIMIT :scan) AS j
+ WHERE {purgeable}
+ ORDER BY j.seq
 
 -- purge_rows --
--- What of the wanted jobs is still to be forgotten: over, since before the time, as the page found them.
+-- What of the wanted jobs is still to be forgotten: nobody retried or reused one since the page was read.
 SELECT j.job_id, j.status FROM jobs j
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id
-   AND j.job_id IN (SELECT value FROM {each job_ids})
-   AND (j.status = 'completed' OR j.status = 'failed' OR j.status = 'skipped' OR j.status = 'canceled')
-   AND j.updated_at < :before
+   AND j.job_id IN (SELECT value FROM {each job_ids}) AND {purgeable}
+
+-- purge_rows @postgres --
+-- Locked, so that nobody can begin to point to one; whom somebody else holds right now waits for the next purge.
+SELECT j.job_id, j.status FROM jobs j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id
+   AND j.job_id IN (SELECT value FROM {each job_ids}) AND {purgeable}
+ ORDER BY j.job_id FOR UPDATE OF j SKIP LOCKED
 
 -- purge_bury (now, tenant_id, project_id, job_id) --
 -- The key goes on to answer: what the job came to, and which artifact holds it.

@@ -72,3 +72,13 @@ SELECT slot, COUNT(*), SUM(byte_size)
 SELECT job_id FROM jobs
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND superseded = 0
    AND job_id IN (SELECT value FROM {each job_ids});
+
+-- audit_forget --
+-- The oldest lines from before a moment, some at a time.
+DELETE FROM audit_log WHERE seq IN (SELECT a.seq FROM audit_log AS a
+   WHERE a.tenant_id = :tenant_id AND a.project_id = :project_id AND a.at < :before ORDER BY a.seq LIMIT :many);
+
+-- request_keys_forget --
+DELETE FROM request_keys WHERE tenant_id = :tenant_id AND project_id = :project_id
+   AND request_key IN (SELECT r.request_key FROM request_keys AS r
+     WHERE r.tenant_id = :tenant_id AND r.project_id = :project_id AND r.created_at < :before LIMIT :many);

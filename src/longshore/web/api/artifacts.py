@@ -12,16 +12,16 @@ from urllib.parse import quote
 from fastapi import Query, Request, Response
 from starlette.responses import StreamingResponse
 
+from longshore.depot.taking import Meant
 from longshore.domain.model import Artifact, Scope
 from longshore.errors import NotFound
-from longshore.ledger import listing
+from longshore.ledger import listing, lookup
 from longshore.web import stories
 from longshore.web.access import Reader, Writer
 from longshore.web.api.routing import After, Limit, PathId, Serving, request_id, router
 from longshore.web.models import ArtifactOut, ArtifactPage, JobAnswer, Provenance
 from longshore.web.problems import Problem
 from longshore.web.service import Service
-from longshore.web.uploads import Meant
 from longshore.web.uploads import upload as take
 from longshore.web.views import View, artifact_view, job_view
 
@@ -196,10 +196,11 @@ async def upload(
         sha256=sha256.lower() if sha256 else None,
         request_id=request_id(request),
     )
-    created, job = await take(service, caller.scope, request.stream(), meant)
-    response.status_code = 201 if created else 200
-    response.headers["Location"] = f"/api/v1/jobs/{job.job_id}"
-    return {"created": created, "job": job_view(job)}
+    taken = await take(service, caller.scope, request.stream(), meant)
+    job = await service.ledger.read_soon(lookup.job, caller.scope, taken.job_id)
+    response.status_code = 200 if taken.held else 201
+    response.headers["Location"] = f"/api/v1/jobs/{taken.job_id}"
+    return {"created": not taken.held, "job": job_view(job)}
 
 
 def _media_type(given: str) -> str:

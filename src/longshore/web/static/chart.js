@@ -18,12 +18,12 @@ export function bytes(value) {
 function options(width) {
   const axis = { stroke: css("--dim"), grid: { stroke: css("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
   return {
-    width, height: 230, cursor: { y: false }, legend: { live: true }, padding: [12, 8, 0, 0],
+    width, height: 230, cursor: { y: false }, legend: { live: true }, padding: [10, 0, 0, 0],
     scales: { b: { range: (_, low, high) => [0, Math.max(1024, high * 1.1)] }, n: { range: (_, low, high) => [0, Math.max(5, high * 1.1)] } },
     axes: [
-      { ...axis, space: 70, values: [[3600 * 24, "{YYYY}-{MM}-{DD}", null, null, null, null, null, null, 1], [60, "{HH}:{mm}", null, null, null, null, null, null, 1], [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1]] },
+      { ...axis, space: 70, size: 30, values: [[3600 * 24, "{YYYY}-{MM}-{DD}", null, null, null, null, null, null, 1], [60, "{HH}:{mm}", null, null, null, null, null, null, 1], [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1]] },
       { ...axis, scale: "b", size: 82, incrs: Array.from({ length: 50 }, (_, power) => 2 ** power), values: (_, ticks) => ticks.map((tick) => `${bytes(tick)}/s`) },
-      { ...axis, scale: "n", side: 1, size: 46, grid: { show: false } },
+      { ...axis, scale: "n", side: 1, size: 62, grid: { show: false }, values: (_, ticks) => ticks.map((tick) => `${tick}/min`) },
     ],
     series: [
       { value: (_, at) => (at === null ? "" : new Date(at * 1000).toLocaleTimeString()) },

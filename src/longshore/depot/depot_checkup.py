@@ -5,15 +5,22 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from longshore.cli.checkup import Check, Looker, existing
 from longshore.config import Settings
-from longshore.errors import LongshoreError, SchemaMismatch
+from longshore.depot.checkup import Check, Looker, existing
+from longshore.domain.model import Scope
+from longshore.domain.states import TERMINAL
+from longshore.errors import LongshoreError, NotFound, SchemaMismatch
+from longshore.ledger import depotwide, listing
 
 if TYPE_CHECKING:
     from longshore.ledger import Ledger
+
+SHARED_TABLES: Final = frozenset({"_meta", "_migrations", "stage_moves", "hosts", "tokens"})  # no tenant's own
+MOST_LOOKED_AT: Final = 10_000
 
 
 def _on_postgres(settings: Settings) -> bool:
@@ -48,9 +55,21 @@ def check_ledger(settings: Settings) -> Check:
         return Check("ledger", "skip", f"no ledger at {settings.ledger} yet")
     try:
         with _opened(settings) as ledger:
-            return Check("ledger", "ok", f"{ledger.dialect}, opened with all its settings and the current schema")
+            schema = ledger.read(depotwide.schema_version)
     except SchemaMismatch as error:
         return Check("ledger", "fail", str(error), error.hint or "longshore migrate")
+    modes = "" if _on_postgres(settings) else f", journal mode {_journal_mode(settings.ledger)}, synchronous FULL"
+    return Check("ledger", "ok", f"{ledger.dialect}, schema {schema}, no migration pending{modes}")
+
+
+def _journal_mode(path: str) -> str:
+    from longshore.ledger.sqlite import connect
+
+    connection = connect(Path(path), readonly=True)
+    try:
+        return str(connection.execute("PRAGMA journal_mode").get)
+    finally:
+        connection.close()
 
 
 def check_clock(settings: Settings) -> Check:
@@ -68,11 +87,16 @@ def check_leases(settings: Settings) -> Check:
     if _no_ledger(settings):
         return Check("leases", "skip", "no ledger yet")
     with _opened(settings) as ledger:
-        due = ledger.next_due()
-        late = 0.0 if due is None else (ledger.now() - due) / 1_000_000
+        due, workers, now = ledger.next_due(), ledger.read(listing.leases), ledger.now()
+    late = 0.0 if due is None else (now - due) / 1_000_000
+    expired = [worker for worker in workers if worker.until < now]
+    held = sum(worker.leases for worker in workers)
+    if expired:
+        evidence = f"{len(expired)} of {len(workers)} workers hold leases that have run out"
+        return Check("leases", "warn", evidence, "longshore run takes their work over")
     if late > 60:
-        return Check("leases", "warn", f"work has been waiting for {late:.0f} s", "longshore run")
-    return Check("leases", "ok", "nothing waits longer than it should")
+        return Check("leases", "warn", f"work has been due for {late:.0f} s and nobody took it", "longshore run")
+    return Check("leases", "ok", f"{held} leases of {len(workers)} workers, none run out; nothing waits too long")
 
 
 def check_role(settings: Settings) -> Check:
@@ -93,11 +117,18 @@ def check_role(settings: Settings) -> Check:
                 "SELECT count(*) FILTER (WHERE relforcerowsecurity), count(*) FROM pg_class "
                 "WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace"
             ).fetchone()
+            bare = connection.execute(
+                "SELECT relname FROM pg_class AS c WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace "
+                "AND NOT (relforcerowsecurity AND EXISTS (SELECT 1 FROM pg_policy AS p WHERE p.polrelid = c.oid)) ORDER BY 1"
+            ).fetchall()
     except psycopg.Error as error:
         return Check("postgresql", "fail", str(error).splitlines()[0], "check the address, the role and the password")
     assert row is not None
     assert walls is not None
     evidence = f"PostgreSQL {row[3]} as {row[0]}; {walls[0]} of {walls[1]} tables have forced row security"
+    if open_doors := [name for (name,) in bare if name not in SHARED_TABLES]:
+        told = f"{evidence}; without a tenant policy: {', '.join(open_doors)}"
+        return Check("postgresql", "fail", told, "restore the schema: longshore migrate on a new database, then copy")
     if row[1] or row[2]:
         return Check("postgresql", "warn", f"{evidence}; this role walks through it", "connect as the application role")
     return Check("postgresql", "ok", evidence)
@@ -130,24 +161,46 @@ def check_store(settings: Settings) -> Check:
 
 def _check_s3(settings: Settings) -> Check:
     from longshore.depot import wiring
-    from longshore.store import open_store
+    from longshore.store.s3 import S3Objects
 
-    store = open_store(wiring.store_place(settings), wiring.store_settings(settings))
+    objects = S3Objects(wiring.store_place(settings), wiring.store_settings(settings))
     try:
-        probe = getattr(store, "probe", None)
-        evidence = probe() if probe else "opened"
+        trials = objects.probe()
     finally:
-        store.close()
+        objects.close()
+    wrong = [trial for trial in trials if not trial.works]
+    evidence = "; ".join(f"{trial.name}: {trial.evidence}" for trial in trials)
+    if wrong:
+        return Check("store", wrong[0].level, f"{settings.store}: {evidence}", wrong[0].remedy)
     return Check("store", "ok", f"{settings.store}: {evidence}")
 
 
-def check_parts(settings: Settings) -> Check:
-    """Bytes on their way in that nobody may be waiting for."""
-    staging = os.path.join(settings.store, ".staging")
-    if "://" in settings.store or not os.path.isdir(staging):
-        return Check("parts", "skip", "no parts on this disk")
-    count = sum(len(files) for _, _, files in os.walk(staging))
-    return Check("parts", "ok", f"{count} files in {staging}; `longshore reconcile --dry-run` tells what they are")
+def check_orphans(settings: Settings) -> Check:
+    """Bytes that nobody waits for: parts of jobs that are over, and what was set aside."""
+    if _no_ledger(settings) or ("://" not in settings.store and not os.path.isdir(settings.store)):
+        return Check("orphans", "skip", "no depot yet")
+    from longshore.depot import wiring
+    from longshore.store import open_store
+
+    with _opened(settings) as ledger:
+        store = open_store(wiring.store_place(settings), wiring.store_settings(settings))
+        try:
+            parts = list(islice(store.parts(), MOST_LOOKED_AT))
+            over = sum(_is_over(ledger, part.scope, part.job_id) for part in parts)
+            aside = sum(1 for _ in islice(store.quarantined(), MOST_LOOKED_AT))
+        finally:
+            store.close()
+    evidence = f"{len(parts)} parts, {over} of them of jobs that are over; {aside} bodies set aside"
+    if over > 1_000:
+        return Check("orphans", "warn", evidence, "longshore reconcile")
+    return Check("orphans", "ok", evidence)
+
+
+def _is_over(ledger: Ledger, scope: Scope, job_id: str) -> bool:
+    try:
+        return ledger.job(scope, job_id).status in TERMINAL
+    except NotFound:
+        return True
 
 
 def check_torrents(settings: Settings) -> Check:
@@ -180,6 +233,6 @@ DEPOT_CHECKS: Final[dict[str, Looker]] = {
     "leases": check_leases,
     "postgresql": check_role,
     "store": check_store,
-    "parts": check_parts,
+    "orphans": check_orphans,
     "qbittorrent": check_torrents,
 }

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from longshore.cli.output import size
 from longshore.config import CONFIG_FILE, Settings
 from longshore.errors import BadInput, LongshoreError
 
@@ -41,7 +40,7 @@ Looker = Callable[[Settings], Check]
 
 def checks(settings: Settings, only: set[str]) -> Iterator[Check]:
     """Look at everything, one after the other."""
-    from longshore.cli.depot_checkup import DEPOT_CHECKS
+    from longshore.depot.depot_checkup import DEPOT_CHECKS
 
     known = {**MACHINE_CHECKS, **DEPOT_CHECKS}
     if unknown := only - known.keys():
@@ -146,11 +145,12 @@ def check_space(settings: Settings) -> Check:
     where = existing(settings.depot if "://" in settings.store else settings.store)
     room = os.statvfs(where)
     free = room.f_bavail * room.f_frsize
-    evidence = f"{size(free)} free at {where}"
+    inodes = f", {room.f_favail:,} inodes" if room.f_files else ""
+    evidence = f"{free / (1 << 30):,.1f} GiB free{inodes} at {where}"
     if free < settings.quota.free_bytes_min:
         return Check("space", "fail", evidence, "make room: quota.free_bytes_min stops all work")
     if room.f_files and room.f_favail < 10_000:
-        return Check("space", "warn", f"{evidence}, {room.f_favail} inodes", "make room for more files")
+        return Check("space", "warn", evidence, "make room for more files")
     return Check("space", "ok", evidence)
 
 

@@ -1,0 +1,85 @@
+"""Is the container whole? gzip, Parquet and XML tell at their end whether they are: read to it before the first job.
+
+A list of lines needs none of this: each line is whole or is refused by its number.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tempfile
+from collections.abc import Iterable
+from typing import BinaryIO, Final
+from xml.parsers import expat
+
+from longshore.errors import BadInput
+from longshore.lists.lines import GZIP, Blocks
+
+PARQUET: Final = b"PAR1"
+_KEPT_IN_MEMORY: Final = 8 << 20
+
+
+def whole(stream: BinaryIO) -> BinaryIO:
+    """Give the stream from its beginning, known to be undamaged where its format can tell; raise `BadInput` otherwise."""
+    head = _head(stream)
+    markup = head.lstrip().startswith(b"<")
+    if not (markup or head.startswith((GZIP, PARQUET))):
+        return stream
+    kept = stream if stream.seekable() else _spooled(stream)
+    start = kept.tell()
+    if head.startswith(PARQUET):
+        _read_parquet(kept)
+    else:
+        _read_blocks(Blocks(kept))
+    kept.seek(start)
+    return kept
+
+
+def _head(stream: BinaryIO) -> bytes:
+    if isinstance(stream, io.BufferedReader):
+        return stream.peek(64)[:64]
+    if not stream.seekable():
+        return b""
+    start = stream.tell()
+    head = stream.read(64)
+    stream.seek(start)
+    return head
+
+
+def _spooled(stream: BinaryIO) -> BinaryIO:
+    kept: BinaryIO = tempfile.SpooledTemporaryFile(_KEPT_IN_MEMORY)  # type: ignore[assignment]  # noqa: SIM115
+    shutil.copyfileobj(stream, kept)
+    kept.seek(0)
+    return kept
+
+
+def _read_blocks(blocks: Blocks) -> None:
+    if blocks.head.lstrip().startswith(b"<"):
+        _read_markup(blocks)
+        return
+    for _ in blocks:
+        pass
+
+
+def _read_markup(blocks: Iterable[bytes]) -> None:
+    parser = expat.ParserCreate()
+    declared: list[str] = []
+    parser.StartDoctypeDeclHandler = lambda *_: declared.append("doctype")
+    try:
+        for block in blocks:
+            parser.Parse(block, False)
+            if declared:
+                return  # the reader refuses it with its own words, before any job
+        parser.Parse(b"", True)
+    except expat.ExpatError as error:
+        if declared:
+            return
+        said = expat.ErrorString(error.code) or "damaged"
+        raise BadInput(f"the XML is damaged or cut off at line {error.lineno}, column {error.offset}: {said}") from None
+
+
+def _read_parquet(stream: BinaryIO) -> None:
+    from longshore.lists.records import read_parquet
+
+    for _ in read_parquet(stream):
+        pass

@@ -1,0 +1,152 @@
+"""History stays bounded: on both engines, beside work, and what was forgotten still answers."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from longshore.config.sections import RetentionSettings
+from longshore.depot.retention import Retention
+from longshore.domain.model import Blob, NewArtifact, Scope, Status
+from longshore.domain.outcomes import Completed
+from longshore.domain.requests import download_request
+from longshore.exports import archive
+from longshore.exports.source import manifest_rows
+from longshore.ledger import Ledger, tokens
+from tests.support.ledgers import Clock
+
+SCOPE = Scope("a", "p")
+DAY_S = 86_400.0
+
+
+def urls(start: int, count: int) -> list[str]:
+    return [f"https://h{n % 7}.example/{n}" for n in range(start, start + count)]
+
+
+def plan(ledger: Ledger, wanted: list[str]) -> list[str]:
+    return [one.job_id for one in ledger.plan(SCOPE, [download_request(url) for url in wanted])]
+
+
+def complete(ledger: Ledger, ids: list[str]) -> None:
+    left = set(ids)
+    while left:
+        leases = ledger.claim("w", limit=50, ttl_s=600, scope=SCOPE, job_ids=sorted(left))
+        numbers = [int((lease.job.request.url or "0").rpartition("/")[2]) for lease in leases]
+        blobs = [Blob(f"{n:064x}", 5, f"p/{n}", "local", "text/plain") for n in numbers]
+        for settled in ledger.settle(
+            [(lease, Completed((NewArtifact(one),))) for lease, one in zip(leases, blobs, strict=True)]
+        ):
+            assert not isinstance(settled, Exception), settled
+        left -= {lease.job_id for lease in leases}
+
+
+def keeper(ledger: Ledger, tmp_path: Path, **settings: float) -> Retention:
+    return Retention(ledger, RetentionSettings(**settings), tmp_path)
+
+
+def test_once_a_day_what_is_old_and_unused_goes_and_still_answers(ledger: Ledger, clock: Clock, tmp_path: Path) -> None:
+    old = plan(ledger, urls(0, 30))
+    complete(ledger, old[:10])
+    ledger.cancel(SCOPE, old[10:20])
+    clock.sleep(91 * DAY_S)
+    young = plan(ledger, urls(100, 5))
+    ledger.cancel(SCOPE, young[:2])
+    retention = keeper(ledger, tmp_path)
+    done = retention.daily()
+    assert done is not None
+    assert done.jobs == 10
+    left = {row.job_id: row.status for row in manifest_rows(ledger, SCOPE)}
+    assert left.keys() == {*old[:10], *old[20:], *young}, "held, waiting and young jobs stay"
+    [table] = [pq.read_table(path) for path in (tmp_path / "archive").glob("*.parquet")]
+    assert sorted(row["job_id"] for row in table.to_pylist()) == sorted(old[10:20])
+    again = ledger.plan(SCOPE, [download_request(url) for url in urls(10, 10)])
+    assert [(one.job_id, one.created, one.status) for one in again] == [
+        (job_id, False, Status.CANCELED) for job_id in old[10:20]
+    ], "the tombstone answers; nothing is fetched again"
+    assert retention.daily() is None, "once a day"
+    clock.sleep(DAY_S)
+    assert retention.daily() is not None
+
+
+def test_the_audit_log_and_remembered_requests_are_bounded(ledger: Ledger, clock: Clock, tmp_path: Path) -> None:
+    plan(ledger, urls(0, 1))
+    for _ in range(3):
+        ledger.write(tokens.audit, SCOPE, tokens.NewEntry("t", "post", "/x", "10.0.0.1"))
+    ledger.write(tokens.once, SCOPE, "old-key", "print", lambda _: {"n": 1})
+    clock.sleep(8 * DAY_S)
+    ledger.write(tokens.once, SCOPE, "young-key", "print", lambda _: {"n": 2})
+    done = keeper(ledger, tmp_path).daily()
+    assert done is not None
+    assert done.lines == 1
+    assert ledger.write(tokens.once, SCOPE, "young-key", "print", lambda _: {"n": 9}) == {"n": 2}
+    assert ledger.write(tokens.once, SCOPE, "old-key", "print", lambda _: {"n": 9}) == {"n": 9}
+    assert len(ledger.read(tokens.audit_entries, SCOPE)) == 3
+    clock.sleep(366 * DAY_S)
+    ledger.write(tokens.audit, SCOPE, tokens.NewEntry("t", "post", "/young", "10.0.0.1"))
+    keeper(ledger, tmp_path).daily()
+    assert [line.target for line in ledger.read(tokens.audit_entries, SCOPE)] == ["/young"]
+
+
+def test_zero_keeps_everything(ledger: Ledger, clock: Clock, tmp_path: Path) -> None:
+    ledger.cancel(SCOPE, plan(ledger, urls(0, 3)))
+    ledger.write(tokens.audit, SCOPE, tokens.NewEntry("t", "post", "/x", "10.0.0.1"))
+    clock.sleep(5_000 * DAY_S)
+    done = keeper(ledger, tmp_path, days=0, audit_days=0, request_key_days=0).daily()
+    assert done is not None
+    assert (done.jobs, done.lines) == (0, 0)
+    assert sum(ledger.counts(SCOPE).values()) == 3
+
+
+def test_a_job_that_is_retried_after_the_page_was_read_is_not_forgotten(
+    ledger: Ledger, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = plan(ledger, urls(0, 5))
+    ledger.cancel(SCOPE, ids)
+    clock.sleep(91 * DAY_S)
+    written = archive._archive
+
+    def overtaken(*arguments: object) -> Path:
+        ledger.retry(SCOPE, ids[:1])
+        return written(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(archive, "_archive", overtaken)
+    archive.retire(ledger, SCOPE, before=ledger.now() - 1, target=tmp_path / "archive")
+    left = {row.job_id for row in manifest_rows(ledger, SCOPE)}
+    assert ids[0] in left
+    assert left.isdisjoint(ids[1:])
+
+
+def test_purge_beside_a_worker_touches_nothing_alive(ledger: Ledger, where: str, clock: Clock, tmp_path: Path) -> None:
+    gone = plan(ledger, urls(0, 1_200))
+    ledger.cancel(SCOPE, gone)
+    held = plan(ledger, urls(2_000, 60))
+    complete(ledger, held)
+    clock.sleep(91 * DAY_S)
+    live = plan(ledger, urls(3_000, 200))
+    before = {row.job_id: row for row in manifest_rows(ledger, SCOPE)}
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with Ledger.open(where, clock=clock) as second:
+                complete(second, live)
+        except BaseException as error:
+            failed.append(error)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    done = archive.retire(ledger, SCOPE, before=ledger.now() - 1, target=tmp_path / "archive")
+    worker.join()
+    assert failed == []
+    assert done.jobs == len(gone)
+    after = {row.job_id: row for row in manifest_rows(ledger, SCOPE)}
+    assert after.keys() == {*held, *live}
+    assert all(after[job_id] == before[job_id] for job_id in held)
+    assert {after[job_id].status for job_id in live} == {"completed"}
+    read = [row for path in done.files for row in pq.read_table(path).to_pylist()]
+    assert {row["job_id"]: (row["url"], row["status"]) for row in read} == {
+        job_id: (before[job_id].url, before[job_id].status) for job_id in gone
+    }
