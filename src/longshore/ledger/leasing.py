@@ -153,6 +153,7 @@ def _serve(tx: Tx, work: Claiming, tenant: str, share: int) -> bool:
     work.allowed.load(host for _, host, _ in lanes)
     served: list[Row] = []
     parked: list[Row] = []
+    found = 0
     for place, (lane, host, top) in enumerate(lanes):
         if share <= 0:
             break
@@ -163,6 +164,7 @@ def _serve(tx: Tx, work: Claiming, tenant: str, share: int) -> bool:
         alike = sum(1 for other in lanes[place : place + share] if other[2] == top)
         many = min(-(-share // alike), left)
         rows = tx.all("lane_heads", lane_id=lane, many=many)
+        found += len(rows)
         count = work.keep(rows)
         work.allowed.take(host, count)
         share -= count
@@ -171,7 +173,9 @@ def _serve(tx: Tx, work: Claiming, tenant: str, share: int) -> bool:
     _grant(tx, work)  # before the next look at these lanes, which must find the rows behind them
     tx.many("lane_served", served)
     tx.many("lane_park", parked)
-    return bool(served or parked)
+    # On PostgreSQL the rows of an open lane may all be held by others, who may wait for the lane that we hold: nothing
+    # found is the end of this claim, or it would look for ever. (On SQLite an empty lane has just been closed.)
+    return bool(found or parked or (served and tx.dialect == "sqlite"))
 
 
 def _take_named(tx: Tx, work: Claiming, job_ids: Sequence[str]) -> None:
