@@ -149,7 +149,8 @@ def test_jobs_with_something_under_way_do_not_hold_the_others_up(v5: V5, made: M
                     await task
             return polled
 
-        assert asyncio.run(depot._with_desk(work)) == [0, 0, 1, 0, 0, 1]
+        polled = asyncio.run(depot._with_desk(work))
+        assert (sum(polled[:3]), sum(polled[3:])) == (1, 1), "once in every three cycles"
         assert depot.job(last).watch.seen_at is not None
 
 
