@@ -205,6 +205,8 @@ class World:
             "many": 100,
             "seq": 0,
             "before": FAR,
+            "audit_before": FAR,
+            "keys_before": FAR,
             "ttl_s": 600,
             "owner": "stranger",
             "more": 1,
