@@ -30,7 +30,7 @@ class Figure:
 
 
 @cache
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Run the program as it is when installed: with its byte code, which some machines forbid to write."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     kept = tempfile.mkdtemp(prefix="longshore-bench-pycache-")
@@ -44,7 +44,7 @@ def _environment() -> dict[str, str]:
 
 def measure(command: str, *, cwd: Path, log: Path | None = None) -> Figure:
     """Run a shell command; its children's CPU and the largest resident set count."""
-    env = _environment()
+    env = environment()
     watch = [sys.executable, "-I", "-S", str(HERE / "stopwatch.py"), str(log or os.devnull), command]
     told = subprocess.run(watch, cwd=cwd, env=env, stdout=subprocess.PIPE, check=True, text=True).stdout
     wall, cpu, rss, code = (float(word) for word in told.split())

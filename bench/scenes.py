@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench import peers
-from bench.machine import Figure, far_away, fresh_disk, measure, nginx
+from bench.machine import Figure, environment, far_away, fresh_disk, measure, nginx
 from bench.peers import OURS, PROGRAM, Peer
 from bench.report import Limit, Scene
 
@@ -48,6 +48,7 @@ def _arrived(disk: Path, peer: str, count: int) -> None:
         out = subprocess.run(
             [sys.executable, "-m", "longshore", "status", "--depot", "depot", "--json"],
             cwd=disk,
+            env=environment(),
             check=True,
             capture_output=True,
             text=True,
