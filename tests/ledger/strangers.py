@@ -22,6 +22,7 @@ from longshore.domain.model import Blob, JobRequest, Lease, NewArtifact, Scope
 from longshore.domain.outcomes import Completed, Failed
 from longshore.domain.politeness import HostDefaults
 from longshore.domain.requests import download_request
+from longshore.domain.states import Status
 from longshore.domain.torrent_sync import Watch
 from longshore.domain.torrents import torrent_request
 from longshore.ledger import Intent, Ledger, Move
@@ -205,6 +206,7 @@ class World:
             "many": 100,
             "seq": 0,
             "before": FAR,
+            "status": Status.COMPLETED,
             "audit_before": FAR,
             "keys_before": FAR,
             "ttl_s": 600,
