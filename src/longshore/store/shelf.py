@@ -79,9 +79,9 @@ class Shelf:
         fd = os.dup(self.fd)
         for name in path:
             try:
-                below = disk.open_directory(name, fd, create=True)
                 if doubted:
                     _dirty(fd)
+                below = disk.open_directory(name, fd, create=True)
             except OSError:
                 os.close(fd)
                 raise
@@ -106,11 +106,16 @@ class Shelf:
         parent = os.dup(project)
         try:
             directory = disk.open_directory(shard, project, create=True)
+        except OSError:
+            os.close(parent)
+            raise
+        try:
             if (scope, shard) in self.doubted:
                 _dirty(parent)
                 _dirty(directory)
         except OSError:
             os.close(parent)
+            os.close(directory)
             raise
         barrier.take(parent)  # after the name is made: a barrier may begin at once
         fresh.add((scope, shard))
