@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -57,9 +58,12 @@ def aria2c(where: Path, urls: Sequence[str]) -> str:
 
 
 def longshore(where: Path, urls: Sequence[str]) -> str:
-    """Take the list in and run it: ledger, hashes, full durability. As many connections to one host as the others have."""
+    """Take the list in and run it with a worker per core: ledger, hashes, full durability. Together the workers have as
+    many connections to one host as the others have."""
+    workers = os.cpu_count() or 1
     common = "--depot depot --allow-net 127.0.0.0/8 --set hosts.concurrency=32 -q"
-    return f"{PROGRAM} add {write_list(where, urls)} {common} && {PROGRAM} run {common}"
+    each = f"--workers {workers} --set transfer.concurrency={max(1, 32 // workers)}"
+    return f"{PROGRAM} add {write_list(where, urls)} {common} && {PROGRAM} run {common} {each}"
 
 
 def longshore_get(where: Path, urls: Sequence[str], *more: str) -> str:
