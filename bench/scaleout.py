@@ -44,7 +44,8 @@ class Run:
     jobs: int
     seconds: float  # from the first claim to the last completion, by the database's clock
     rate: float
-    cpu: dict[str, float] = field(default_factory=dict)  # CPU seconds by what used them
+    cpu: dict[str, float] = field(default_factory=dict)  # CPU seconds by what used them, starting up included
+    watched_s: float = 1.0  # from the workers' start to their end
     database_s: float = 0.0  # time that sessions spent in statements
     waits: dict[str, int] = field(default_factory=dict)  # samples of active sessions by what they waited for
     speedup: float = 1.0
@@ -52,7 +53,7 @@ class Run:
     @property
     def busy(self) -> float:
         """Share of the machine's cores that was used."""
-        return sum(self.cpu.values()) / (self.seconds * CORES)
+        return sum(self.cpu.values()) / (self.watched_s * CORES)
 
     @property
     def limit(self) -> str:
@@ -109,7 +110,7 @@ class Watch:
             for pid in pids:
                 used = cpu_of(pid)
                 self._first.setdefault(pid, used if name in ("S3 server", "origin") or pid == postgres else 0.0)
-                self._last[pid] = (name, used)
+                self._last[pid] = (name, max(used, self._last.get(pid, (name, 0.0))[1]))  # 0 once it is gone
 
     def close(self) -> dict[str, float]:
         """Stop; give CPU seconds by group. (Sessions of the database end with their workers and are counted until then.)"""
@@ -163,12 +164,13 @@ def one_run(ground: Ground, name: str, workers: int, jobs: int, concurrency: int
         for number in range(workers)
     ]
     watch = Watch(ground, [one.pid for one in processes])
+    started = time.monotonic()
     codes = [one.wait() for one in processes]
-    cpu = watch.close()
+    cpu, watched_s = watch.close(), time.monotonic() - started
     run = measured(dsn, name, workers, jobs)
     if any(codes) or run.jobs != jobs:
         raise SystemExit(f"the workers ended with {codes}; {run.jobs} of {jobs} jobs are completed")
-    run.cpu, run.waits = cpu, dict(watch.waits.most_common(8))
+    run.cpu, run.watched_s, run.waits = cpu, watched_s, dict(watch.waits.most_common(8))
     return run
 
 
