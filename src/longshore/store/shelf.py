@@ -225,7 +225,12 @@ def _dirty(directory: int) -> None:
     """Change a directory, so that the next fsync has to write it."""
     name = f".dirty-{uuid.uuid4().hex}"
     os.close(os.open(name, disk.CREATE, 0o600, dir_fd=directory))
-    disk.unlink(name, directory)
+    try:
+        disk.unlink(name, directory)
+    except OSError:
+        with contextlib.suppress(OSError):
+            disk.unlink(name, directory)  # once more: a name that stays would lie among the blobs
+        raise
 
 
 def _other_extensions(directory: int, sha256: str) -> Iterator[str]:
