@@ -168,7 +168,7 @@ def test_a_client_that_is_away_concludes_nothing(tmp_path: Path, version: str) -
         depot.until_stage(started_away, "completed")
 
 
-@pytest.mark.torture  # how soon a client that was killed finds its peers again is up to it
+@pytest.mark.torture  # failed once in CI (60 s without an end), cause not found: open in issue 7
 def test_a_client_killed_during_the_download(tmp_path: Path, version: str) -> None:
     with swarm(tmp_path / "s", version=version) as own, bench(tmp_path / "depot", own.qbt.url) as depot:
         content = os.urandom(300_000)
