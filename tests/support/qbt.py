@@ -240,6 +240,11 @@ class Qbt:
             self.process.kill()
             self.process.wait()
 
+    def saved(self, torrent_id: str) -> bool:
+        """Tell whether a restart would know the torrent: the client shows it some milliseconds before it is saved, and
+        goes on saving for some after it was removed."""
+        return (self.root / "profile/qBittorrent/data/BT_backup" / f"{torrent_id}.fastresume").exists()
+
     def api(self) -> Any:
         """Give a plain client of the library, for what the test itself does to qBittorrent."""
         import qbittorrentapi

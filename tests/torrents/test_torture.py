@@ -64,7 +64,7 @@ def test_a_client_that_is_killed_again_and_again(tmp_path: Path, version: str) -
         made = own.make("slow.epub", content)
         job_id = depot.start(made.magnet)
         for _ in range(5):
-            until("there", lambda: depot.cycle() and depot.job(job_id).watch.seen_at)
+            until("there", lambda: depot.cycle() and depot.job(job_id).watch.seen_at and own.qbt.saved(made.id))
             own.qbt.api().torrents_set_download_limit(torrent_hashes=made.id, limit=500_000)
             own.qbt.kill()
             assert depot.cycle(600).away or depot.job(job_id).status is Status.COMPLETED
