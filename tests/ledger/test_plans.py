@@ -17,7 +17,7 @@ from longshore import ledger as ledger_package
 from longshore.domain.model import Scope, Status
 from longshore.domain.outcomes import Deferred
 from longshore.domain.politeness import HostDefaults
-from longshore.ledger import Ledger, listing
+from longshore.ledger import Ledger, listing, manifest
 from longshore.ledger.listing import JobFilter
 from longshore.ledger.sqlite import connect
 from longshore.ledger.statements import Statement, statements
@@ -26,13 +26,14 @@ from tests.support.ledgers import Clock
 
 ROWS = 100_000
 FREE = HostDefaults(concurrency=1_000_000, breaker_failures=0)
-HOT = ("planning", "leasing", "settling", "effects", "registry", "control", "hosts")
+HOT = ("planning", "leasing", "settling", "effects", "registry", "control", "hosts", "manifest", "budgets")
 SCANS_ALLOWED = {
     "count_wrong",  # the recount reads everything, once an hour
     "jobs_forgotten",  # so does the search for what must not be
     "effects_stale",
     "effects_stale_opaque",
     "claims_ended",
+    "purge_page",  # of a page that was read before: no more rows than it asks for
     "plan_insert",  # the foreign key's look at children is only taken when constraints are deferred: none is
     "lane_put",  # the foreign key's look at children is only taken when a key changes, and none does
 }
@@ -76,7 +77,7 @@ def test_no_statement_scans_jobs_or_what_hangs_on_them(template: Path) -> None:
     connection = connect(template, readonly=True)
     tables = "jobs|j|job_claims|effects|e|artifacts|a|job_artifacts|blobs|url_versions|events"
     scan = re.compile(rf"^SCAN ({tables})(?! USING (COVERING )?INDEX jobs_(waiting|expiry|ready|slots|failed))\b")
-    whole_tenant = re.compile(rf"^SEARCH ({tables}) USING .*\(tenant_id=\?( AND project_id=\?)?\)$")
+    whole_tenant = re.compile(rf"^SEARCH ({tables}) USING .*\(tenant_id=\?( AND project_id=\?( AND status=\?)?)?\)$")
     found = []
     for name, statement in hot_statements().items():
         values: dict[str, None] | tuple[None, ...] = {
@@ -159,6 +160,23 @@ def test_a_page_costs_what_it_shows(big: Path, wanted: JobFilter) -> None:
         )
     assert few < 15_000
     assert many < 60_000
+
+
+def test_a_purge_costs_what_it_forgets(big: Path) -> None:
+    over = Clock().now + 1
+    with Ledger.open(big, clock=Clock()) as ledger:
+        connection: apsw.Connection = ledger.backend._writer  # type: ignore[attr-defined]
+        connection.execute(
+            "UPDATE jobs SET status = 'canceled', stage = 'canceled', ready = 0 WHERE status = 'pending' AND ready = 1"
+        )
+        found, _ = ledger.read(manifest.purgeable, HOME, Status.CANCELED, before=over, scan=400)
+        assert len(found) == 400
+        few = steps(ledger, lambda: ledger.write(manifest.purge, HOME, found[:20], before=over))
+        many = steps(ledger, lambda: ledger.write(manifest.purge, HOME, found[20:220], before=over))
+        page = steps(ledger, lambda: ledger.write(manifest.purgeable, HOME, Status.CANCELED, before=over, scan=400))
+    assert few < 20_000
+    assert many < 200_000
+    assert page < 60_000
 
 
 def test_a_ledger_with_a_hundred_thousand_rows_answers_for_another_tenant_at_once(big: Path) -> None:

@@ -16,7 +16,7 @@ from longshore.domain.model import Scope, Status
 from longshore.domain.outcomes import Deferred
 from longshore.domain.politeness import HostDefaults
 from longshore.domain.requests import download_request
-from longshore.ledger import Ledger, leasing, listing, sweeping
+from longshore.ledger import Ledger, leasing, listing, manifest, sweeping
 from longshore.ledger.listing import JobFilter
 from longshore.ledger.rows import encoded
 from longshore.ledger.statements import statements
@@ -115,6 +115,20 @@ def test_a_claim_touches_what_it_takes(big: tuple[Ledger, Clock]) -> None:
         leases, rows = touched(ledger, leasing.claim, "w", limit=limit, **options)
         assert len(leases) == limit
         assert rows <= 400 + 12 * limit, limit
+
+
+@pytest.mark.parametrize("count", [20, 200])
+def test_a_purge_touches_what_it_forgets(big: tuple[Ledger, Clock], count: int) -> None:
+    ledger, clock = big
+    planned = ledger.plan(HOME, [download_request(f"https://old{count}.example/{n}") for n in range(400)])
+    ledger.cancel(HOME, [one.job_id for one in planned])
+    wanted = [one.job_id for one in planned][:count]
+    gone, rows = touched(ledger, manifest.purge, HOME, wanted, before=clock.now + 1)
+    assert gone == count
+    assert rows <= 400 + 20 * count
+    (found, _), rows = touched(ledger, manifest.purgeable, HOME, Status.CANCELED, before=clock.now + 1, scan=100)
+    assert found
+    assert rows <= 2_000
 
 
 @pytest.mark.parametrize("limit", [10, 100])

@@ -35,11 +35,11 @@ ON CONFLICT (tenant_id) DO UPDATE
 SELECT status, sum(n) FROM counters WHERE tenant_id = :tenant_id GROUP BY status
 
 -- budget_promised --
--- Bytes that were received and are being published for jobs other than these.
+-- Bytes that were received and are being published for jobs other than these. (From the leases: there are few of them.)
 SELECT coalesce(sum(json_extract(e.request, '$.size_bytes')), 0)
-  FROM jobs AS j
-  JOIN effects AS e ON e.tenant_id = j.tenant_id AND e.project_id = j.project_id AND e.job_id = j.job_id
- WHERE j.tenant_id = :tenant_id AND j.lease_until IS NOT NULL AND e.kind = 'FINALIZE' AND e.state = 'intended'
+  FROM jobs AS j INDEXED BY jobs_expiry CROSS JOIN effects AS e
+ WHERE e.tenant_id = j.tenant_id AND e.project_id = j.project_id AND e.job_id = j.job_id AND j.tenant_id = :tenant_id
+   AND j.lease_until IS NOT NULL AND e.kind = 'FINALIZE' AND e.state = 'intended'
    AND j.job_id NOT IN (SELECT value FROM {each job_ids})
 
 -- budget_promised @postgres --
