@@ -16,7 +16,7 @@ from longshore.domain.redaction import safe_url
 from longshore.domain.states import TERMINAL, Status
 from longshore.engine.known import ANEW
 from longshore.engine.lost import results_and_gone
-from longshore.engine.questions import jobs_named, results_named
+from longshore.engine.questions import attempts_named, jobs_named, results_named
 from longshore.ledger.planning import Again, plan
 
 
@@ -42,7 +42,7 @@ class Getting(Working):
         requests = [as_request(item) for item in items]
         if force:
             requests = [replace(request, params={**request.params, **ANEW}) for request in requests]
-        planned = await self._planned(where, requests, again="always" if refresh or force else "failed")
+        planned, held = await self._planned(where, requests, again="always" if refresh or force else "failed")
         over = {one.job_id for one in planned if one.status in TERMINAL}
         waiting = tuple(dict.fromkeys(one.job_id for one in planned if one.job_id not in over))
         if waiting:
@@ -51,25 +51,31 @@ class Getting(Working):
             await self.run(
                 scope=where, job_ids=waiting, max_wait_s=max_wait_s, on_note=on_note, handle_signals=handle_signals
             )
-        got = await self._outcomes(where, planned, over)
+        got = await self._outcomes(where, requests, planned, over, held)
         self._tell_over(where, [one for one in got if one.job_id in over], on_note or self.on_note)
         return got
 
-    async def _planned(self, scope: Scope, requests: Sequence[JobRequest], *, again: Again) -> list[Planned]:
-        """Plan; a completed job whose bytes are gone, or are not those asked for now, gets a successor."""
+    async def _planned(
+        self, scope: Scope, requests: Sequence[JobRequest], *, again: Again
+    ) -> tuple[list[Planned], dict[str, Artifact]]:
+        """Plan; a completed job whose bytes are gone, or are not those asked for now, gets a successor.
+
+        Gives what is held, by job, too.
+        """
         planned: list[Planned] = []
         left = iter(requests)
         while batch := list(islice(left, BATCH)):
             planned += await self.ledger.soon(plan, scope, batch, again=again)
         done = [one.job_id for one in planned if one.status in {Status.COMPLETED, Status.SKIPPED}]
-        lost = await self._without_bytes(scope, done) if done else set()
+        held = await self._held(scope, done) if done else {}
+        lost = set(done).difference(held)
         other = await self._other_bytes(scope, requests, planned)
         places = [place for place, one in enumerate(planned) if one.job_id in lost or place in other]
         if places:
             anew = await self.ledger.soon(plan, scope, [requests[place] for place in places], again="always")
             for place, one in zip(places, anew, strict=True):
                 planned[place] = one
-        return planned
+        return planned, held
 
     async def _other_bytes(self, scope: Scope, requests: Sequence[JobRequest], planned: Sequence[Planned]) -> set[int]:
         """Tell where bytes with another digest are held than the one asked for now: they are no answer."""
@@ -84,16 +90,35 @@ class Getting(Working):
         held = {place: {one.sha256 for one in results.get(planned[place].job_id, ())} for place in asked}
         return {place for place, sha256 in asked.items() if sha256 not in held[place]}
 
-    async def _without_bytes(self, scope: Scope, job_ids: Sequence[str]) -> set[str]:
-        """Name the completed jobs whose results are not there any more; what is lost is marked so."""
+    async def _held(self, scope: Scope, job_ids: Sequence[str]) -> dict[str, Artifact]:
+        """Give what completed jobs hold, as far as it is there; what is lost is marked so."""
         results, gone = await self._thread(results_and_gone, self.ledger, self.store.sizes, scope, job_ids)
-        return {job_id for job_id in job_ids if not any(one.artifact_id not in gone for one in results.get(job_id, ()))}
+        there = {job_id: [one for one in found if one.artifact_id not in gone] for job_id, found in results.items()}
+        return {job_id: found[0] for job_id, found in there.items() if found}
 
-    async def _outcomes(self, scope: Scope, planned: Sequence[Planned], over: set[str]) -> list[Got]:
-        ids = list(dict.fromkeys(one.job_id for one in planned))
-        jobs = await self.ledger.read_soon(jobs_named, scope, ids)
-        results = await self.ledger.read_soon(results_named, scope, ids)
-        return [self._got(jobs[one.job_id], results.get(one.job_id, ()), one.job_id in over) for one in planned]
+    async def _outcomes(
+        self,
+        scope: Scope,
+        requests: Sequence[JobRequest],
+        planned: Sequence[Planned],
+        over: set[str],
+        held: dict[str, Artifact],
+    ) -> list[Got]:
+        """Tell of each item what it came to; of what was held before nothing more is read than the number of attempts."""
+        ids = list(dict.fromkeys(one.job_id for one in planned if one.job_id not in held))
+        jobs = await self.ledger.read_soon(jobs_named, scope, ids) if ids else {}
+        results = await self.ledger.read_soon(results_named, scope, ids) if ids else {}
+        attempts = await self.ledger.read_soon(attempts_named, scope, list(held)) if held else {}
+        return [
+            self._got_before(request, one, held[one.job_id], attempts.get(one.job_id, 0))
+            if one.job_id in held
+            else self._got(jobs[one.job_id], results.get(one.job_id, ()), one.job_id in over)
+            for request, one in zip(requests, planned, strict=True)
+        ]
+
+    def _got_before(self, request: JobRequest, planned: Planned, held: Artifact, attempts: int) -> Got:
+        path = self.store.path(held.scope, held.pointer)
+        return Got(planned.job_id, request.url, planned.status, True, held, path, attempts=attempts)
 
     def _got(self, job: Job, results: Sequence[Artifact], over: bool) -> Got:
         done = job.status in {Status.COMPLETED, Status.SKIPPED}

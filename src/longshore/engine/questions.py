@@ -36,8 +36,9 @@ def stops_wanted(tx: Tx, owner: str) -> list[str]:
 def referenced(tx: Tx, scope: Scope, hashes: Sequence[str]) -> set[str]:
     """Tell which hashes a row names, or an intent that may become one."""
     tx.enter(scope.tenant_id)
-    rows = [(*scope, sha256) for sha256 in hashes]
-    return {row[0] for name in ("hashes_named", "hashes_intended") for row in tx.many(name, rows)}
+    named = {str(row[0]) for row in tx.many("hashes_named", [(*scope, sha256) for sha256 in hashes])}
+    left = [(*scope, sha256) for sha256 in hashes if sha256 not in named]
+    return named | {str(row[0]) for row in tx.many("hashes_intended", left)}
 
 
 def artifacts_after(tx: Tx, scope: Scope, after: str, many: int) -> list[Artifact]:
@@ -70,6 +71,12 @@ def jobs_named(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> dict[str, Job]:
     tx.enter(scope.tenant_id)
     rows = tx.all("jobs_named", job_ids=json.dumps(list(job_ids)), **scope._asdict())
     return {job.job_id: job for job in map(job_of, rows)}
+
+
+def attempts_named(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> dict[str, int]:
+    """Tell how many attempts named jobs took."""
+    tx.enter(scope.tenant_id)
+    return dict(tx.all("attempts_named", job_ids=json.dumps(list(job_ids)), **scope._asdict()))
 
 
 def results_named(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> dict[str, list[Artifact]]:

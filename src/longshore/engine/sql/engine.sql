@@ -16,7 +16,14 @@ SELECT min(at) FROM (
 ) AS due
 
 -- active_due --
--- The same for named jobs; 0 stands for one that can be claimed now.
+-- The same for named jobs; 0 stands for one that can be claimed now. (A cross join keeps the order: without statistics
+-- SQLite would walk over every job that is not over.)
+SELECT min(coalesce(j.next_attempt_at, j.lease_until, 0))
+  FROM {each job_ids} AS w CROSS JOIN jobs AS j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = w.value
+   AND (j.status = 'pending' OR j.status = 'processing')
+
+-- active_due @postgres --
 SELECT min(coalesce(next_attempt_at, lease_until, 0))
   FROM jobs
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id IN (SELECT value FROM {each job_ids})
@@ -53,6 +60,10 @@ SELECT {artifact} FROM artifacts AS a
 
 -- blobs_counted --
 SELECT COALESCE(SUM(n), 0) FROM counters WHERE tenant_id = :tenant_id AND project_id = :project_id AND status = 'blobs'
+
+-- attempts_named --
+SELECT job_id, attempts FROM jobs
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id IN (SELECT value FROM {each job_ids})
 
 -- jobs_named --
 SELECT {job} FROM jobs AS j

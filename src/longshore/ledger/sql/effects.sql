@@ -35,13 +35,13 @@ SELECT {effect} FROM effects AS e
 
 -- effects_stale --
 -- Intents of jobs that are over: nobody will finish them.
-UPDATE effects SET state = 'abandoned', finished_at = :now
+UPDATE effects INDEXED BY effects_open SET state = 'abandoned', finished_at = :now
  WHERE state = 'intended' AND effect_class <> 'opaque'
    AND EXISTS (SELECT 1 FROM jobs AS j WHERE j.tenant_id = effects.tenant_id AND j.project_id = effects.project_id
                  AND j.job_id = effects.job_id AND j.status <> 'pending' AND j.status <> 'processing')
 
 -- effects_stale_opaque --
-UPDATE effects SET state = 'in_doubt', finished_at = :now
+UPDATE effects INDEXED BY effects_open SET state = 'in_doubt', finished_at = :now
  WHERE state = 'intended' AND effect_class = 'opaque'
    AND EXISTS (SELECT 1 FROM jobs AS j WHERE j.tenant_id = effects.tenant_id AND j.project_id = effects.project_id
                  AND j.job_id = effects.job_id AND (j.lease_owner IS NULL OR j.lease_epoch <> effects.epoch))
