@@ -22,6 +22,7 @@ from longshore.exports import manifest, packages
 from longshore.exports.figures import figures
 from longshore.exports.names import Namer, safe_name
 from longshore.exports.rows import COLUMNS, ManifestRow, as_dict
+from longshore.exports.taken import Taken
 
 BODIES = [b"one", b"two", b"three"]
 
@@ -194,3 +195,15 @@ def test_figures_of_many_downloads() -> None:
     assert gathered["fsync_ms_p50"] == pytest.approx(1.0, rel=0.06)
     assert gathered["fsync_ms_p95"] == pytest.approx(10.0, rel=0.06)
     assert figures(iter([])).as_dict(damaged=0)["fsync_ms_p95"] is None
+
+
+def test_names_that_are_taken_lie_beside_memory_and_come_back_in_order() -> None:
+    taken = Taken()
+    names = [f"name-{number % 50_000:06}" for number in range(60_000)]
+
+    first = [taken.first(name) for name in names]
+
+    assert first == [number < 50_000 for number in range(60_000)]
+    assert list(taken) == names[:50_000]
+    assert taken.owner("other", "a") == "a"
+    assert taken.owner("other", "b") == "a"

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from longshore.errors import BadInput
 from longshore.exports.rows import ManifestRow
+from longshore.exports.taken import Taken
 
 FIELDS: Final = ("sha256", "name", "stem", "ext", "host", "work_id", "artifact_id", "job_id", "shard")
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*\u202a-\u202e\u2066-\u2069]')
@@ -46,7 +47,7 @@ class Namer:
         if template.startswith("/") or ".." in template.split("/"):
             raise BadInput("a template stays inside its directory")
         self._template = template
-        self._taken: dict[str, str] = {}
+        self._taken = Taken()
 
     def __call__(self, row: ManifestRow) -> str:
         """Give the relative path of a row."""
@@ -69,9 +70,9 @@ class Namer:
 
     def _unique(self, path: str, sha256: str) -> str:
         key = unicodedata.normalize("NFC", path).casefold()
-        if self._taken.setdefault(key, sha256) == sha256:
+        if self._taken.owner(key, sha256) == sha256:
             return path
         head, dot, ext = path.rpartition(".")
         path = f"{head}-{sha256[:12]}.{ext}" if dot and "/" not in ext else f"{path}-{sha256[:12]}"
-        self._taken.setdefault(path.casefold(), sha256)
+        self._taken.owner(path.casefold(), sha256)
         return path

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from longshore.errors import BadInput
 from longshore.exports.names import Namer
 from longshore.exports.rows import ManifestRow, Rows, instant
+from longshore.exports.taken import Taken
 
 Place = Callable[[ManifestRow, Path], None]  # put a row's bytes at a path that does not exist yet
 
@@ -26,16 +27,16 @@ def _fresh(target: Path) -> Path:
 
 def link_tree(rows: Rows, target: Path, place: Place, template: str = "{name}") -> int:
     """Put every held file under a name made from the template."""
-    namer, done = Namer(template), set()
+    namer, done, count = Namer(template), Taken(), 0
     target.mkdir(parents=True, exist_ok=True)
     for row in rows:
-        if row.sha256 is None or (path := namer(row)) in done:
+        if row.sha256 is None or not done.first(path := namer(row)):
             continue
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         if not (target / path).exists():
             place(row, target / path)
-        done.add(path)
-    return len(done)
+        count += 1
+    return count
 
 
 def _percent(path: str) -> str:
@@ -47,39 +48,43 @@ def write_bag(rows: Rows, target: Path, place: Place | None, *, made_at: int) ->
     """Write a bag; without `place` it has a fetch.txt instead of the bytes."""
     _fresh(target)
     (target / "data").mkdir()
-    namer, total, paths = Namer(), 0, set()
+    namer, paths, count, total = Namer(), Taken(), 0, 0
     with (
         open(target / "manifest-sha256.txt", "w", encoding="utf-8") as sums,
         open(target / "fetch.txt", "w", encoding="utf-8") as fetch,
     ):
         for row in rows:
-            if row.sha256 is None or (path := f"data/{namer(row)}") in paths:
+            if row.sha256 is None or (place is None and row.url is None):
+                continue
+            if not paths.first(path := f"data/{namer(row)}"):
                 continue
             if place is not None:
                 place(row, target / path)
             elif row.url is not None:
                 size = "-" if row.size_bytes is None else row.size_bytes
                 fetch.write(f"{quote(row.url, safe=':/?#[]@!$&()*+,;=%~')} {size} {_percent(path)}\n")
-            else:
-                continue
             sums.write(f"{row.sha256}  {_percent(path)}\n")
-            paths.add(path)
-            total += row.size_bytes or 0
+            count, total = count + 1, total + (row.size_bytes or 0)
     if place is not None:
         (target / "fetch.txt").unlink()
     (target / "bagit.txt").write_text("BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n", encoding="utf-8")
-    info = f"Bag-Software-Agent: longshore\nBagging-Date: {str(instant(made_at))[:10]}\nPayload-Oxum: {total}.{len(paths)}\n"
+    info = f"Bag-Software-Agent: longshore\nBagging-Date: {str(instant(made_at))[:10]}\nPayload-Oxum: {total}.{count}\n"
     (target / "bag-info.txt").write_text(info, encoding="utf-8")
     tags = sorted(name for name in os.listdir(target) if name.endswith(".txt"))
-    lines = [f"{hashlib.sha256((target / name).read_bytes()).hexdigest()}  {name}\n" for name in tags]
+    lines = [f"{_digest(target / name)}  {name}\n" for name in tags]
     (target / "tagmanifest-sha256.txt").write_text("".join(lines), encoding="utf-8")
-    return len(paths)
+    return count
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_crate(rows: Rows, target: Path, place: Place, *, made_at: int, name: str) -> int:
     """Write an RO-Crate: the files and one JSON-LD description, itself written as it goes."""
     _fresh(target)
-    namer, paths = Namer(), set()
+    namer, paths, count = Namer(), Taken(), 0
     with open(target / "ro-crate-metadata.json", "w", encoding="utf-8") as out:
         out.write('{"@context":"https://w3id.org/ro/crate/1.1/context","@graph":[\n')
         about = {
@@ -90,20 +95,17 @@ def write_crate(rows: Rows, target: Path, place: Place, *, made_at: int, name: s
         }
         out.write(json.dumps(about) + ",\n")
         for row in rows:
-            if row.sha256 is None or (path := namer(row)) in paths:
+            if row.sha256 is None or not paths.first(path := namer(row)):
                 continue
             place(row, target / path)
             out.write(json.dumps(_entity(row, path), ensure_ascii=False) + ",\n")
-            paths.add(path)
-        root = {
-            "@id": "./",
-            "@type": "Dataset",
-            "name": name,
-            "datePublished": instant(made_at),
-            "hasPart": [{"@id": quote(path)} for path in sorted(paths)],
-        }
-        out.write(json.dumps(root, ensure_ascii=False) + "\n]}\n")
-    return len(paths)
+            count += 1
+        root = {"@id": "./", "@type": "Dataset", "name": name, "datePublished": instant(made_at)}
+        out.write(json.dumps(root, ensure_ascii=False)[:-1] + ', "hasPart": [')
+        for place_in_list, path in enumerate(paths):
+            out.write(("," if place_in_list else "") + json.dumps({"@id": quote(path)}))
+        out.write("]}\n]}\n")
+    return count
 
 
 def _entity(row: ManifestRow, path: str) -> dict[str, Any]:
