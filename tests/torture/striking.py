@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -111,16 +112,21 @@ class Struck:
     def canceled(self, step: str) -> str:
         """Every job is canceled from outside while the worker stands at the step."""
         worker, pause = self.paused(step)
-        try:
-            with self.open() as other:
-                other.cancel([job.job_id for job in other.jobs()])
-        finally:
+        with ThreadPoolExecutor(1) as other_thread:
+            asked = other_thread.submit(self._cancel_all)
+            # Whoever stands inside a transaction keeps the others waiting: then it must go on before they can.
+            wait([asked], float(SHORT_LEASE["LONGSHORE_LEASE__TTL_S"]))
             (pause / f"{step}.go").touch()
             worker.communicate(timeout=120)
+            asked.result(PATIENCE_S)
         with self.open() as other:
             assert {job.status.value for job in other.jobs()} <= {"canceled", "completed"}
             other.retry([job.job_id for job in other.jobs() if job.status.value == "canceled"])
         return "each job ends once: canceled or completed"
+
+    def _cancel_all(self) -> None:
+        with self.open() as other:
+            other.cancel([job.job_id for job in other.jobs()])
 
     def backends_killed(self, step: str) -> str:
         """Every connection to PostgreSQL dies while the worker stands at the step."""

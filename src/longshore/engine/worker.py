@@ -205,12 +205,13 @@ class Worker:
 
     async def _work(self, held: Held) -> None:
         lease = held.lease
-        failpoints.hit("work.begin")
-        held.working = True
         try:
+            failpoints.hit("work.begin")
+            held.working = True
             if held.unwanted:  # stopped before the first step: a canceled task would never get here
                 raise asyncio.CancelledError
             outcome = await self._tools.handlers.run(lease)
+            failpoints.hit("work.end")
         except asyncio.CancelledError:
             outcome = held.stopped or Released()
         except LeaseLost:
@@ -219,7 +220,6 @@ class Worker:
         except Exception as error:  # noqa: BLE001 -- the one place that may: whatever a job raises ends that job's attempt only
             outcome = self._ending_of(lease, mishap_of(error))
         held.working = False
-        failpoints.hit("work.end")
         await self._end(held, outcome)
 
     def _ending_of(self, lease: Lease, mishap: Mishap) -> Outcome:
