@@ -6,13 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from longshore.domain.model import Expect, JobRequest, Scope
+from longshore.domain.model import Expect, JobRequest, Scope, Status
+from longshore.domain.outcomes import Released
+from longshore.domain.politeness import HostDefaults
 from longshore.domain.requests import download_request
-from longshore.errors import BadInput, NotFound
+from longshore.errors import BadInput, LeaseLost, NotFound
 from longshore.ledger import Ledger
 from longshore.ledger.listing import JobFilter
+from longshore.ledger.tx import Row, Tx
+from tests.ledger.acts import HOME, finalize, good, held, plan, settle
 
 SCOPE = Scope("t", "p")
+FREE = HostDefaults(concurrency=1_000_000)
+
+
+def claims_ended(tx: Tx, outcome: str) -> list[Row]:
+    """Give the grants that ended in one way."""
+    tx.enter(HOME.tenant_id)
+    return tx.all("claims_ended", outcome=outcome)
 
 
 def varied(number: int) -> JobRequest:
@@ -26,7 +37,7 @@ def varied(number: int) -> JobRequest:
     return replace(request, expect=Expect("ab" * 32, 7), max_attempts=3, run_id="r", request_id="q", source="s")
 
 
-@pytest.mark.parametrize("count", [1, 31, 32, 33, 255, 256, 257, 700])
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 63, 64, 255, 256, 257, 700])
 def test_every_column_of_every_row_arrives_in_order(ledger: Ledger, count: int) -> None:
     requests = [varied(number) for number in range(count)]
     planned = ledger.plan(SCOPE, requests)
@@ -61,3 +72,58 @@ def test_a_lane_that_stands_open_takes_more_and_higher_jobs(ledger: Ledger) -> N
     leases = ledger.claim("w", limit=10, ttl_s=60)
     assert [ledger.job(SCOPE, lease.job_id).priority for lease in leases] == [1] * 10
     assert len(ledger.claim("w", limit=100, ttl_s=60)) == 30
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 63, 64, 65, 337])
+def test_every_job_of_a_batch_gets_its_own_effect_result_and_version(ledger: Ledger, count: int) -> None:
+    """Intents, blobs, versions, results and claims go in blocks: nobody may get a neighbour's."""
+    plan(ledger, count)
+    leases = ledger.claim("w", limit=count, ttl_s=60, defaults=FREE)
+    assert len(leases) == count
+    intents = [finalize(lease, number) for number, lease in enumerate(leases)]
+    assert [good(begun).state for begun in ledger.begin(intents)] == ["new"] * count
+    assert [good(begun).state for begun in ledger.begin(intents)] == ["unfinished"] * count
+    settled = [good(one) for one in ledger.settle([(lease, held(number)) for number, lease in enumerate(leases)])]
+    for number, (lease, intent, end) in enumerate(zip(leases, intents, settled, strict=True)):
+        (artifact,) = ledger.results(HOME, lease.job_id)
+        result = ledger.get_effect_result(HOME, intent.key)
+        assert result is not None
+        assert (artifact.artifact_id,) == end.artifact_ids
+        assert (result["sha256"], result["artifact_id"]) == (f"{number:064x}", artifact.artifact_id)
+        version = ledger.url_version(HOME, lease.job.request.canonical_url or "")
+        assert version is not None
+        assert (version.sha256, version.artifact_id) == (f"{number:064x}", artifact.artifact_id)
+    assert not ledger.reconcile_jobs().wrong_counters
+    assert {row[0] for row in ledger.read(claims_ended, outcome="completed")} == {lease.job_id for lease in leases}
+
+
+def test_the_same_bytes_and_the_same_url_many_times_in_one_batch(ledger: Ledger) -> None:
+    """A conflict inside one block is resolved as it would be row by row: the last one holds, the one before is named."""
+    plan(ledger, 100)
+    again = [download_request("https://h.example/0", work_id=f"w{number}") for number in range(50)]
+    ledger.plan(HOME, again)
+    leases = ledger.claim("w", limit=150, ttl_s=60, defaults=FREE)
+    settled = [good(one) for one in ledger.settle([(lease, held(number % 7)) for number, lease in enumerate(leases)])]
+    assert [one.stage for one in settled].count("INDEXED") == 7
+    assert ledger.budget(HOME.tenant_id)[1].bytes == 70
+    same = [end for lease, end in zip(leases, settled, strict=True) if lease.job.request.url == "https://h.example/0"]
+    assert len(same) == 51
+    version = ledger.url_version(HOME, "https://h.example/0")
+    assert version is not None
+    assert version.artifact_id == same[-1].artifact_ids[0]
+    made = {one.artifact_id: one for end in same for one in ledger.results(HOME, end.job_id)}
+    chain = [made[end.artifact_ids[0]].previous_id for end in same]
+    assert chain == [None, *(end.artifact_ids[0] for end in same[:-1])]
+
+
+def test_one_lost_lease_among_many_spoils_nothing_and_writes_nothing(ledger: Ledger) -> None:
+    plan(ledger, 70)
+    leases = ledger.claim("w", limit=70, ttl_s=60, defaults=FREE)
+    ledger.begin([finalize(lease, number) for number, lease in enumerate(leases)])
+    gone = leases[33]
+    settle(ledger, gone, Released())
+    answers = ledger.settle([(lease, held(number)) for number, lease in enumerate(leases)])
+    assert [place for place, answer in enumerate(answers) if isinstance(answer, LeaseLost)] == [33]
+    assert ledger.job(HOME, gone.job_id).status is Status.PENDING
+    assert ledger.get_effect_result(HOME, finalize(gone, 33).key) is None
+    assert sum(1 for lease in leases if ledger.results(HOME, lease.job_id)) == 69

@@ -50,11 +50,12 @@ def engine_settings(settings: Settings) -> engine.EngineSettings:
 def _ahead(settings: Settings) -> int:
     """Say how many leases per place a worker claims ahead: many are cheap, but what one holds, others cannot do.
 
-    On one machine the others share its disk and its CPU anyway. On many, leases that wait in one worker are work that
-    three others are idle for: less ahead, and more claims.
+    On one machine the others share its disk and its CPU anyway, and a full batch at every step from the claim to the
+    registry needs this many. On many machines, leases that wait in one worker are work that three others are idle for:
+    less ahead, and more claims.
     """
     place = ledger_place(settings)
-    return 3 if isinstance(place, str) and place.startswith(("postgresql://", "postgres://")) else 15
+    return 3 if isinstance(place, str) and place.startswith(("postgresql://", "postgres://")) else 63
 
 
 def transfer_settings(settings: Settings) -> TransferSettings:

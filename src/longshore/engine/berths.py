@@ -56,6 +56,11 @@ class Berths:
         """How many places nobody has."""
         return self._free
 
+    @property
+    def busy(self) -> bool:
+        """Tell whether transfers go on and others may follow them."""
+        return self._free < self._total and not self._closed
+
     def turn_away(self) -> None:
         """Begin a drain: whoever waits, or comes later, is told `interrupted`."""
         self._turning_away = True

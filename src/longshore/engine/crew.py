@@ -67,6 +67,7 @@ async def crew(yard: Yard, listener: Listener | None, *, details: bool = True) -
         berths = Berths(settings.concurrency, breaker_failures=yard.hosts.breaker_failures)
         publisher = Publisher(ledger, store, threads, items=settings.batch_items, size=settings.batch_bytes)
         publisher.on_change = lambda waiting: berths.close() if waiting > WAITING_BYTES else berths.open()
+        publisher.more_come = lambda: berths.busy
         known = Known(ledger, store, threads, settings.dedupe)
         receiver = Receiver(ledger, store, transfer, threads, settings, yard.hosts, berths)
         handlers = Handlers()

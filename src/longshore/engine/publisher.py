@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 FINALIZE: Final = "FINALIZE"
 EPOCHS_LOOKED_AT: Final = 20  # further back, leftovers are the reconciler's
+WAIT_S: Final = 0.1  # how long a body waits for company while transfers go on that may bring some
 failpoints.declare("publish.begin", "publish.staged", "publish.intents", "publish.linked", "publish.clean")
 
 
@@ -43,7 +44,11 @@ class Parcel:
 
 
 class Publisher:
-    """Publishes bodies batch by batch; two batches are under way at once so that disk and ledger overlap."""
+    """Publishes bodies batch by batch; two batches are under way at once so that disk and ledger overlap.
+
+    A batch costs two barriers and two commits, whatever its size. So it leaves when it is full, when its first body has
+    waited for `WAIT_S`, or at once when nothing is on its way that could join it.
+    """
 
     def __init__(self, ledger: Ledger, store: Store, threads: ThreadPoolExecutor, *, items: int, size: int) -> None:
         self._ledger, self._store, self._threads = ledger, store, threads
@@ -54,13 +59,18 @@ class Publisher:
         self._published: dict[tuple[str, int], list[Staged]] = {}
         self._over: list[Staged] = []
         self._starting = False
+        self._since = 0.0  # when the first of those who are ready came
+        self._timer: asyncio.TimerHandle | None = None
         self.waiting_bytes = 0
         self.on_change: Callable[[int], None] = lambda _waiting: None
+        self.more_come: Callable[[], bool] = lambda: False  # whether transfers go on
 
     def publish(self, lease: Lease, staged: Staged, record: dict[str, Any]) -> asyncio.Future[Blob]:
         """Hand over a body; the future gives its blob, durable and under its name."""
         loop = asyncio.get_running_loop()
         parcel = Parcel(lease, staged, record, loop.create_future())
+        if not self._ready:
+            self._since = loop.time()
         self._ready.append(parcel)
         if isinstance(staged.body, bytes):
             self.waiting_bytes += staged.size_bytes
@@ -93,17 +103,35 @@ class Publisher:
 
     async def idle(self) -> None:
         """Wait until everything handed in is published or refused."""
+        self.more_come = lambda: False
         while self._busy or self._ready:
+            self._start()
             await asyncio.sleep(0)
             if self._busy:
                 await asyncio.wait(self._busy)
 
     def _start(self) -> None:
         self._starting = False
-        while self._ready and len(self._busy) < self._lanes:
+        while self._ready and len(self._busy) < self._lanes and self._is_due():
             task = asyncio.get_running_loop().create_task(self._batch(self._next_batch()))
             self._busy.add(task)
             task.add_done_callback(self._ended)
+
+    def _is_due(self) -> bool:
+        """Tell whether what is ready should leave now; if not, see to it that it does in time."""
+        if len(self._ready) >= self._items or not self.more_come():
+            return True
+        loop = asyncio.get_running_loop()
+        left = self._since + WAIT_S - loop.time()
+        if left <= 0:
+            return True
+        if self._timer is None:
+            self._timer = loop.call_later(left, self._in_time)
+        return False
+
+    def _in_time(self) -> None:
+        self._timer = None
+        self._start()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._busy.discard(task)
@@ -117,6 +145,7 @@ class Publisher:
             if size >= self._size:
                 break
         batch, self._ready = self._ready[:count], self._ready[count:]
+        self._since = asyncio.get_running_loop().time()
         return batch
 
     async def _batch(self, batch: list[Parcel]) -> None:

@@ -45,6 +45,7 @@ class Worker:
         self._wake = asyncio.Event()
         self._draining = False
         self._full = False  # the disk: nothing is claimed until there is room
+        self._named: dict[str, None] | None = None  # of the jobs that the errand names, those that are left to claim
         self._settler = Settler(tools.ledger, tools.settings.lease.ttl_s)
         self._progress_at = time.monotonic()
         self.tally = Tally()
@@ -94,6 +95,7 @@ class Worker:
 
     async def run(self, errand: Errand) -> Tally:
         """Claim and work until nothing is left, the wait is over or we are told to stop."""
+        self._named = None if errand.job_ids is None else dict.fromkeys(errand.job_ids)
         heart = Heartbeat(self._ledger, self._settings.lease, self._leases, self._on_lost, self._on_cancel)
         async with heart, Duties(self, self._tools):
             try:
@@ -145,7 +147,7 @@ class Worker:
             ttl_s=settings.lease.ttl_s,
             job_types=errand.job_types or self._tools.handlers.types(),
             scope=errand.scope,
-            job_ids=errand.job_ids,
+            job_ids=None if self._named is None else tuple(self._named),
             defaults=self._tools.hosts,
             max_claims=settings.retry.max_claims,
             ahead=settings.ahead,
@@ -167,8 +169,8 @@ class Worker:
 
     async def _due(self, errand: Errand) -> Micros | None:
         """Tell when something of the errand can be claimed, by us or after others let it go; None: nothing is left."""
-        if errand.job_ids is not None:
-            return await self._ledger.read_soon(active_due, errand.scope or Scope(), errand.job_ids)
+        if self._named is not None:
+            return await self._ledger.read_soon(active_due, errand.scope or Scope(), tuple(self._named))
         types = errand.job_types or self._tools.handlers.types()
         return await self._ledger.read_soon(work_due, errand.scope, types)
 
@@ -201,6 +203,8 @@ class Worker:
     def _start(self, lease: Lease) -> None:
         held = Held(lease)
         self._held[lease.job_id, lease.epoch] = held
+        if self._named:
+            self._named.pop(lease.job_id, None)
         held.task = asyncio.get_running_loop().create_task(self._work(held))
 
     async def _work(self, held: Held) -> None:
@@ -232,12 +236,13 @@ class Worker:
         return ending(mishap, past, random.random(), self._settings.retry)
 
     async def _end(self, held: Held, outcome: Outcome) -> None:
-        lease = held.lease
+        lease, over = held.lease, False
         try:
             if held.lost:
                 self.tally.lost += 1
             else:
                 outcome, settled = await self._settled(lease, outcome)
+                over = not isinstance(outcome, Deferred | Released)
                 self._tools.watch.ended(lease, outcome, settled, self.tally)
         except LeaseLost:
             self.tally.lost += 1
@@ -246,8 +251,10 @@ class Worker:
         finally:
             self._tools.clean(lease, done=isinstance(outcome, Completed | Reused) and not held.lost)
             del self._held[lease.job_id, lease.epoch]
-            if not isinstance(outcome, Deferred | Released):
+            if over:
                 self._progress_at = time.monotonic()
+            elif self._named is not None:
+                self._named[lease.job_id] = None
             self._wake.set()
 
     async def _settled(self, lease: Lease, outcome: Outcome) -> tuple[Outcome, Settled]:

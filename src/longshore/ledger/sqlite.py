@@ -33,7 +33,7 @@ OLDEST: Final = (3, 51, 3)  # older ones can corrupt a WAL database that several
 GROUP: Final = 64  # verbs that may share one commit
 CACHE_KIB: Final = 65_536
 CHECKPOINT_PAGES: Final = 8_192
-BLOCKS: Final = (256, 32)  # rows of a plain insert that are one step: see _insert_blocks
+BLOCKS: Final = (256, 64, 16)  # rows of a plain insert that are one step: see _insert_blocks
 PRAGMAS: Final[dict[str, int | str]] = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
 
 failpoints.declare("ledger.begin", "ledger.commit", "ledger.committed")

@@ -2,6 +2,7 @@
 
 -- plan_find --                     parameters by name: tx.all("plan_find", keys=…)
 -- plan_insert (a, b, c) --         rows of tx.many are tuples in this order
+-- confirm (a, b) at once --        an update: no two rows of one call change the same row, so they may go in one step
 -- plan_find @postgres --           the same statement in the other dialect
 -- {job} --                         a fragment, used as {job}
 {each ids}                          a table with a column `value`: the items of the JSON list :ids
@@ -10,7 +11,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Final, Literal
@@ -18,7 +19,7 @@ from typing import Final, Literal
 Dialect = Literal["sqlite", "postgres"]
 
 _HEADER: Final = re.compile(
-    r"^-- (\{?)([a-z_0-9]+)\}?(?: \(([a-z_0-9, \n-]+)\))?(?: @(sqlite|postgres))? --$", re.MULTILINE
+    r"^-- (\{?)([a-z_0-9]+)\}?(?: \(([a-z_0-9, \n-]+)\)( at once)?)?(?: @(sqlite|postgres))? --$", re.MULTILINE
 )
 _PARAMETER: Final = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
 _EACH: Final = re.compile(r"\{each ([a-z_0-9]+)\}")
@@ -28,7 +29,10 @@ _EACH_TEXT: Final = {
     "sqlite": r"json_each(:\1)",
     "postgres": r"jsonb_array_elements_text(CAST(:\1 AS jsonb)) AS each(value)",
 }
-_PLAIN_INSERT: Final = re.compile(r"(INSERT INTO [^;]*?\))\s*VALUES\s*\(([^()]*)\)\Z", re.DOTALL)
+_INSERT: Final = re.compile(
+    r"(INSERT INTO [^;]*?\))\s*VALUES\s*\(([^()]*)\)\s*(ON CONFLICT (?:(?!RETURNING)[^:])*)?\Z", re.DOTALL
+)
+_UPDATE: Final = re.compile(r"(UPDATE \w+ SET .*)\n WHERE (.*)\Z", re.DOTALL)
 _folders: list[Path] = [Path(__file__).parent / "sql"]
 
 
@@ -41,7 +45,7 @@ class Statement:
     columns: tuple[str, ...]  # of the positional rows of tx.many; () when parameters go by name
     gathered: int | None = None  # the place of the column that {all …} gathers
     common: tuple[int, ...] = ()  # the places of the other columns that the text uses
-    block: str | None = None  # a plain insert of several rows: `many` puts their placeholders in
+    block: str | None = None  # the same for several rows in one step: `many` puts their placeholders in
 
 
 def register(folder: Path) -> None:
@@ -58,19 +62,26 @@ def statements(dialect: Dialect) -> dict[str, Statement]:
     order: dict[str, tuple[str, ...]] = {}
     fragments: dict[str, str] = {}
     chosen: set[str] = set()
+    at_once: set[str] = set()
     for path in sorted(file for folder in _folders for file in folder.glob("*.sql")):
-        for fragment, name, columns, only, body in _entries(path.read_text(encoding="utf-8")):
+        for fragment, name, columns, together, only, body in _entries(path.read_text(encoding="utf-8")):
             if columns:
                 order[name] = columns
+            if together:
+                at_once.add(name)
             if only not in (None, dialect) or (only is None and name in chosen):
                 continue
             if only:
                 chosen.add(name)
             (fragments if fragment else texts)[name] = body
-    return {name: _prepared(name, body, order.get(name, ()), fragments, dialect) for name, body in texts.items()}
+    made = {name: _prepared(name, body, order.get(name, ()), fragments, dialect) for name, body in texts.items()}
+    return {
+        name: one if one.block is None or name in at_once or one.text.startswith("INSERT") else replace(one, block=None)
+        for name, one in made.items()
+    }
 
 
-def _entries(text: str) -> list[tuple[bool, str, tuple[str, ...], str | None, str]]:
+def _entries(text: str) -> list[tuple[bool, str, tuple[str, ...], bool, str | None, str]]:
     heads = list(_HEADER.finditer(text))
     ends = [head.start() for head in heads[1:]] + [len(text)]
     return [
@@ -78,7 +89,8 @@ def _entries(text: str) -> list[tuple[bool, str, tuple[str, ...], str | None, st
             head[1] == "{",
             head[2],
             tuple(name.strip(" \n-") for name in head[3].split(",")) if head[3] else (),
-            head[4],
+            head[4] is not None,
+            head[5],
             _bare(text[head.end() : end]),
         )
         for head, end in zip(heads, ends, strict=True)
@@ -109,13 +121,18 @@ def _prepared(name: str, body: str, columns: tuple[str, ...], fragments: dict[st
 
 
 def _block(body: str, columns: tuple[str, ...]) -> str | None:
-    """Give the text that inserts many rows in one step, where an insert is nothing but its values."""
-    match = _PLAIN_INSERT.match(body)
-    if match is None:
-        return None
-    places = {column: f"column{number}" for number, column in enumerate(columns, 1)}
-    values = _PARAMETER.sub(lambda parameter: places[parameter[1]], match[2])
-    return f"{match[1]} SELECT {values} FROM (VALUES {{rows}})"
+    """Give the text that does for many rows in one step what the statement does for one; None where nothing says how."""
+    places = {column: f"given.column{number}" for number, column in enumerate(columns, 1)}
+
+    def named(text: str) -> str:
+        return _PARAMETER.sub(lambda parameter: places[parameter[1]], text)
+
+    if insert := _INSERT.match(body):
+        # (WHERE true: without it SQLite would read ON CONFLICT as part of the FROM clause.)
+        return f"{insert[1]} SELECT {named(insert[2])} FROM (VALUES {{rows}}) AS given WHERE true {insert[3] or ''}"
+    if update := _UPDATE.match(body):
+        return f"{named(update[1])} FROM (VALUES {{rows}}) AS given WHERE {named(update[2])}"
+    return None
 
 
 def _gathering(name: str, body: str, columns: tuple[str, ...], gathered: str) -> Statement:

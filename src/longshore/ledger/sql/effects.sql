@@ -2,7 +2,13 @@
 e.job_id, e.op_key, e.kind, e.effect_class, e.state, e.epoch, e.fingerprint, e.request, e.result, e.started_at, e.finished_at
 
 -- effect_find (tenant_id, project_id, op_key) --
-SELECT {effect} FROM effects AS e WHERE e.tenant_id = :tenant_id AND e.project_id = :project_id AND e.op_key = :op_key
+SELECT {effect} FROM effects AS e
+ WHERE e.tenant_id = :tenant_id AND e.project_id = :project_id AND e.op_key IN {all op_key}
+
+-- effect_find @sqlite --
+-- (INDEXED BY: otherwise a list of keys would walk all effects of the project.)
+SELECT {effect} FROM effects AS e INDEXED BY effects_key
+ WHERE e.tenant_id = :tenant_id AND e.project_id = :project_id AND e.op_key IN {all op_key}
 
 -- effect_intend (tenant_id, project_id, job_id, op_key, kind, effect_class, fingerprint, request, epoch, now) --
 -- The intent, before the act; an attempt that takes an unfinished one over writes its own epoch.

@@ -56,7 +56,7 @@ VALUES (:tenant_id, :project_id, :job_id, :epoch, :owner, :host, :now)
 
 -- claim_end (now, outcome, reason, tenant_id, project_id, job_id, epoch) --
 UPDATE job_claims SET ended_at = :now, outcome = :outcome, reason = :reason
- WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND epoch = :epoch
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id IN {all job_id} AND epoch = :epoch
    AND ended_at IS NULL
 
 -- lane_served (turn, top, ready, lane_id) --

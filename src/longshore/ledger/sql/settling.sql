@@ -95,7 +95,7 @@ SELECT job_id, op_key, epoch FROM effects
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id IN (SELECT value FROM {each job_ids})
    AND kind = 'FINALIZE' AND state = 'intended'
 
--- finalize_confirm (now, result, tenant_id, project_id, job_id, op_key, epoch) --
+-- finalize_confirm (now, result, tenant_id, project_id, job_id, op_key, epoch) at once --
 UPDATE effects SET state = 'confirmed', finished_at = :now, result_code = 'OK', result = :result
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND op_key = :op_key AND epoch = :epoch
    AND state = 'intended'
