@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -168,6 +167,8 @@ def _place(call: Call, depot: Depot, got: list[Got], how: dict[str, Any]) -> boo
         return True
     if how["output"] == STDOUT:
         return _to_stdout(depot, got)
+    from pathlib import Path
+
     from longshore.cli.names import Names, is_same
 
     names = Names(Path(how["directory"])) if how["directory"] else None

@@ -9,13 +9,13 @@ import gc
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from longshore.cli.program import OK
 from longshore.domain.plain import are_plain, plain_key
 from longshore.domain.states import DOWNLOAD, Status
-from longshore.ledger.glance import Glance, HeldRow, glance
+from longshore.ledger.glance import Glance, Held, Row, glance
 from longshore.lists.plain import plain_urls
 from longshore.store.layout import found_layout, sizes, wanted_layout
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 5_000  # keys in one question
 FIRST: Final = 200  # in the first one, which most lists with something new in them do not get past
+_POINTER: Final = Held._fields.index("pointer")
+_SIZE: Final = Held._fields.index("size_bytes")
 
 
 def all_held(call: Call, urls: Sequence[str], lists: Sequence[str]) -> int | None:
@@ -57,34 +59,33 @@ def _wanted(urls: Sequence[str], lists: Sequence[str]) -> list[str] | None:
     return wanted
 
 
-def _held(settings: Settings, scope: Scope, urls: Sequence[str]) -> dict[str, HeldRow] | None:
-    """Give what the ledger says of each URL, if every one is held and its bytes are there."""
+def _held(settings: Settings, scope: Scope, urls: Sequence[str]) -> list[Row] | None:
+    """Give what the ledger says of all that these URLs name, if every one is held and its bytes are there."""
     if "://" in settings.ledger or "://" in settings.store or "dedupe.revalidate" in settings.origins:
         return None  # elsewhere, or with a policy that is still to be read
-    held: dict[str, HeldRow] = {}
-    with glance(Path(settings.ledger)) as ledger:
-        if ledger is None:
-            return None
+    with ExitStack() as stack:
+        ledger = stack.enter_context(glance(settings.ledger))
         try:
             root = os.open(settings.store, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError:
-            return None
-        try:
-            if found_layout(root) != wanted_layout(settings.shard.width):
+            stack.callback(os.close, root)
+            if ledger is None or found_layout(root) != wanted_layout(settings.shard.width):
                 return None
-            for batch in _batches(list(dict.fromkeys(urls))):
-                found = _held_batch(ledger, root, scope, batch)
-                if found is None:
-                    return None
-                held |= found
-        except OSError:
+            return _held_below(ledger, root, scope, list(dict.fromkeys(urls)))
+        except OSError:  # whoever opens the store properly says what is wrong with it
             return None
-        finally:
-            os.close(root)
+
+
+def _held_below(ledger: Glance, root: int, scope: Scope, urls: Sequence[str]) -> list[Row] | None:
+    held: list[Row] = []
+    for batch in _batches(urls):
+        rows = ledger.held(scope, DOWNLOAD, [plain_key(url) for url in batch])
+        if rows is None or sizes(root, scope, [row[_POINTER] for row in rows]) != [row[_SIZE] for row in rows]:
+            return None
+        held += rows
     return held
 
 
-def _batches(urls: list[str]) -> Iterator[list[str]]:
+def _batches(urls: Sequence[str]) -> Iterator[Sequence[str]]:
     """Cut a list, from its end: what is new in it was mostly written last."""
     end, size = len(urls), FIRST
     while end > 0:
@@ -92,40 +93,33 @@ def _batches(urls: list[str]) -> Iterator[list[str]]:
         end, size = end - size, AT_ONCE
 
 
-def _held_batch(ledger: Glance, root: int, scope: Scope, urls: Sequence[str]) -> dict[str, HeldRow] | None:
-    keys = {plain_key(url): url for url in urls}
-    rows = ledger.held(scope, DOWNLOAD, list(keys))
-    if rows is None or sizes(root, scope, [row.pointer for row in rows]) != [row.size_bytes for row in rows]:
-        return None
-    return {keys[row.key]: row for row in rows}
-
-
-def _tell(call: Call, urls: Sequence[str], held: dict[str, HeldRow]) -> None:
+def _tell(call: Call, urls: Sequence[str], rows: Iterable[Row]) -> None:
     """Say what `get` says of what is held."""
-    if call.json or call.verbosity >= 0:
-        _tell_each(call, urls, held)
+    if not call.json and call.verbosity < 0:
+        return
+    named = {row[0]: Held._make(row) for row in rows}
+    held = [named[plain_key(url)] for url in urls]
+    _tell_each(call, urls, held)
     if call.json:
-        statuses = [held[url].status for url in urls]
-        call.output.record("summary", counts(statuses, len(statuses)) | {"bytes": 0})
-    elif call.verbosity >= 0:
-        from longshore.cli.output import say
-        from longshore.cli.telling import summary_text
-        from longshore.cli.watching import Score
+        call.output.record("summary", counts([one.status for one in held], len(held)) | {"bytes": 0})
+        return
+    from longshore.cli.output import say
+    from longshore.cli.telling import summary_text
+    from longshore.cli.watching import Score
 
-        say(summary_text(Score(held=len(urls))))
+    say(summary_text(Score(held=len(held))))
 
 
-def _tell_each(call: Call, urls: Sequence[str], held: dict[str, HeldRow]) -> None:
+def _tell_each(call: Call, urls: Sequence[str], held: Sequence[Held]) -> None:
     from longshore.cli.telling import teller
     from longshore.domain.notes import Note, held_facts
     from longshore.domain.redaction import safe_url
     from longshore.ledger.connection import wall_clock
 
     tell, now, root = teller(call), wall_clock(), os.path.realpath(call.settings.store)
-    for url in urls:
-        row = held[url]
-        facts = held_facts(row.artifact_id, row.sha256, row.size_bytes, f"{root}/{row.pointer}", row.attempts)
-        tell(Note("held", now, call.scope, row.job_id, safe_url(url), facts))
+    for url, one in zip(urls, held, strict=True):
+        facts = held_facts(one.artifact_id, one.sha256, one.size_bytes, f"{root}/{one.pointer}", one.attempts)
+        tell(Note("held", now, call.scope, one.job_id, safe_url(url), facts))
 
 
 def counts(statuses: Iterable[str], held: int) -> dict[str, Any]:

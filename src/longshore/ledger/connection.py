@@ -23,19 +23,20 @@ PRAGMAS: Final[dict[str, int | str]] = {"journal_mode": "wal", "synchronous": 2,
 LOG_BYTES: Final = 65_536  # below this SQLite cannot even make the files that a reader needs
 
 
-def is_frozen(path: Path) -> bool:
+def is_frozen(path: str | Path) -> bool:
     """Tell whether an existing ledger can be read here and not be written."""
-    if not path.is_file() or not os.access(path, os.R_OK):
+    if not os.path.isfile(path) or not os.access(path, os.R_OK):
         return False
-    return not os.access(path.parent, os.W_OK) or (_is_full(path.parent) and not has_log(path))
+    directory = os.path.dirname(path) or "."
+    return not os.access(directory, os.W_OK) or (_is_full(directory) and not has_log(path))
 
 
-def _is_full(directory: Path) -> bool:
+def _is_full(directory: str) -> bool:
     room = os.statvfs(directory)
     return (room.f_bfree if os.geteuid() == 0 else room.f_bavail) * room.f_frsize < LOG_BYTES
 
 
-def has_log(path: Path) -> bool:
+def has_log(path: str | Path) -> bool:
     """Tell whether some of a ledger is still in its log."""
     try:
         return os.stat(f"{path}-wal").st_size > 0
@@ -43,7 +44,7 @@ def has_log(path: Path) -> bool:
         return False
 
 
-def connect(path: Path, *, readonly: bool = False) -> apsw.Connection:
+def connect(path: str | Path, *, readonly: bool = False) -> apsw.Connection:
     """Open one connection with everything set and read back."""
     if tuple(int(part) for part in apsw.sqlite_lib_version().split(".")[:3]) < OLDEST:
         raise Unavailable(
@@ -76,7 +77,7 @@ def connect(path: Path, *, readonly: bool = False) -> apsw.Connection:
     return connection
 
 
-def translated(error: BaseException, path: Path | None = None) -> LongshoreError:
+def translated(error: BaseException, path: str | Path | None = None) -> LongshoreError:
     """Say in our words what SQLite said."""
     where = f"{path}: " if path else ""
     text = str(error)

@@ -6,23 +6,25 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import apsw
 
 from longshore.errors import LongshoreError
 from longshore.ledger.connection import connect, is_frozen
-from longshore.ledger.statements import statements
 
 if TYPE_CHECKING:
     from longshore.domain.scope import Scope
 
-_MIGRATIONS: Final = Path(__file__).parent / "migrations" / "sqlite"
+Row = tuple[Any, ...]
+_HERE: Final = os.path.dirname(__file__)  # not a Path: that module alone would take longer than to ask
+_STATEMENT: Final = f"{_HERE}/sql/glance/held.sql"
+_MIGRATIONS: Final = f"{_HERE}/migrations/sqlite"
 
 
-class HeldRow(NamedTuple):
-    """What the ledger says of one key that has a result."""
+class Held(NamedTuple):
+    """What the ledger says of one key that has a result: the columns of the statement."""
 
     key: str
     job_id: str
@@ -40,16 +42,27 @@ class Glance:
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
 
-    def held(self, scope: Scope, job_type: str, keys: Sequence[str]) -> list[HeldRow] | None:
-        """Give the one available result of every key's job, if each has one; None where any has none, or several."""
+    def held(self, scope: Scope, job_type: str, keys: Sequence[str]) -> list[Row] | None:
+        """Give the one available result of every key's job, if each has one; None where any has none, or several.
+
+        Rows as they come: whoever tells of them makes `Held` of each, and mostly nobody does.
+        """
         where = {"tenant_id": scope[0], "project_id": scope[1], "job_type": job_type}
-        rows = self._connection.execute(statements("sqlite")["plan_held"].text, {**where, "keys": json.dumps(keys)})
-        found = list(map(HeldRow._make, rows.fetchall()))
-        return found if len(found) == len(keys) and len({row[0] for row in found}) == len(keys) else None
+        try:
+            rows = self._connection.execute(_statement(), {**where, "keys": json.dumps(keys)}).fetchall()
+        except apsw.Error:  # whoever opens the ledger properly says what is wrong with it
+            return None
+        return rows if len(rows) == len(keys) and len({row[0] for row in rows}) == len(keys) else None
+
+
+@cache
+def _statement() -> str:
+    with open(_STATEMENT, encoding="utf-8") as file:
+        return file.read()
 
 
 @contextmanager
-def glance(path: Path) -> Iterator[Glance | None]:
+def glance(path: str) -> Iterator[Glance | None]:
     """Open a ledger for one look. None where a look is not enough: whoever opens it properly says what is wrong."""
     connection = _opened(path)
     try:
@@ -59,7 +72,7 @@ def glance(path: Path) -> Iterator[Glance | None]:
             connection.close()
 
 
-def _opened(path: Path) -> apsw.Connection | None:
+def _opened(path: str) -> apsw.Connection | None:
     try:
         if os.stat(path).st_size == 0 or is_frozen(path):
             return None
