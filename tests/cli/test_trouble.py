@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from longshore.ledger.sqlite import translated
+from longshore.ledger.connection import translated
 from tests.cli.conftest import Box
 from tests.support.origin import Origin, Thing
 

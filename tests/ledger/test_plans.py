@@ -19,8 +19,8 @@ from longshore.domain.outcomes import Deferred
 from longshore.domain.politeness import HostDefaults
 from longshore.engine import questions
 from longshore.ledger import Ledger, listing, manifest
+from longshore.ledger.connection import connect
 from longshore.ledger.listing import JobFilter
-from longshore.ledger.sqlite import connect
 from longshore.ledger.statements import Statement, statements
 from tests.ledger.acts import HOME, downloads, held
 from tests.support.ledgers import Clock

@@ -20,7 +20,7 @@ from longshore.domain.model import Scope
 from longshore.domain.outcomes import Failed
 from longshore.errors import Damaged, InvalidTransition, LongshoreError, NoDepot, SchemaMismatch
 from longshore.ledger import Ledger, schema
-from longshore.ledger.sqlite import connect
+from longshore.ledger.connection import connect
 from tests.ledger.acts import HOME, downloads, finalize, held, lease, plan, settle
 
 NOW = schema.current_version("sqlite")

@@ -121,7 +121,7 @@ def test_no_statement_is_prepared_anew_at_each_bind(ledger_file: Path) -> None:
     """With partial indexes SQLite would look at bound values while planning, and plan again whenever they change."""
     with Ledger.open(ledger_file) as ledger:
         plan(ledger, 20)
-    from longshore.ledger.sqlite import connect
+    from longshore.ledger.connection import connect
 
     connection = connect(ledger_file)
     assert connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) == 1

@@ -13,7 +13,7 @@ import pytest
 from longshore.domain.model import Scope, Validators
 from longshore.errors import NotFound, StoreError
 from longshore.store import LocalStore, Part, Problem, Staged, StoreSettings, open_store
-from longshore.store.shelf import LAYOUT_FILE
+from longshore.store.layout import LAYOUT_FILE
 from tests.store.publishing import SCOPE, files_below, publish, staged
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import longshore
 from longshore.domain.model import SECOND, Micros
 from longshore.ledger import Ledger
-from longshore.ledger.sqlite import wall_clock
+from longshore.ledger.connection import wall_clock
 
 
 def jumping(seconds: float, readings: int) -> Callable[[], Micros]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -23,6 +21,8 @@ if TYPE_CHECKING:
     from longshore.domain.model import JobRequest
 
 STDOUT = "-"
+# With any of these it does not suffice that something is held.
+_LONG_WAY: Final = ("output", "directory", "sha256", "headers", "mirrors", "priority", "refresh", "force", "dry_run")
 
 
 @click.command("get")
@@ -52,6 +52,11 @@ def command(call: Call, urls: tuple[str, ...], lists: tuple[str, ...], **how: An
     """
     if how["offline"]:
         call.flags["offline"] = True
+    if not any(how[name] for name in _LONG_WAY):
+        from longshore.cli.held import all_held
+
+        if (code := all_held(call, urls, lists)) is not None:
+            return code
     requests = _requests(urls, lists, how)
     if how["output"] and len(requests) != 1:
         raise click.UsageError("-o takes exactly one URL; -d takes many")
@@ -115,6 +120,7 @@ def _listed(lists: Iterable[str]) -> list[JobRequest]:
 
 
 def _get(call: Call, requests: list[JobRequest], how: dict[str, Any]) -> int:
+    from longshore.cli.held import counts
     from longshore.cli.telling import summary_text, teller, what_next
     from longshore.cli.watching import watching
     from longshore.domain.states import TERMINAL
@@ -132,22 +138,14 @@ def _get(call: Call, requests: list[JobRequest], how: dict[str, Any]) -> int:
             )
         placed = _place(call, depot, got, how)
     if call.json:
-        call.output.record("summary", _counts(got) | {"bytes": score.bytes})
+        held = sum(one.held_before and one.ok for one in got)
+        call.output.record("summary", counts([one.status.value for one in got], held) | {"bytes": score.bytes})
     elif call.verbosity >= 0:
         say(summary_text(score))
         left = sum(one.status not in TERMINAL for one in got)
         for line in what_next(score, left, again="the same command") if len(got) > 1 or left else ():
             say(line)
     return _code(depot, got, placed=placed)
-
-
-def _counts(got: list[Got]) -> dict[str, Any]:
-    from longshore.domain.states import Status
-
-    jobs = {status.value: 0 for status in Status}
-    for one in got:
-        jobs[one.status.value] += 1
-    return {"items": len(got), "held": sum(one.held_before and one.ok for one in got), **jobs, "jobs": jobs}
 
 
 def _code(depot: Depot, got: list[Got], *, placed: bool) -> int:
@@ -169,6 +167,8 @@ def _place(call: Call, depot: Depot, got: list[Got], how: dict[str, Any]) -> boo
         return True
     if how["output"] == STDOUT:
         return _to_stdout(depot, got)
+    from pathlib import Path
+
     from longshore.cli.names import Names, is_same
 
     names = Names(Path(how["directory"])) if how["directory"] else None
@@ -199,6 +199,8 @@ def _place(call: Call, depot: Depot, got: list[Got], how: dict[str, Any]) -> boo
 
 def _to_stdout(depot: Depot, got: list[Got]) -> bool:
     """Give the bytes to whoever reads us."""
+    import shutil
+
     for one in got:
         if one.artifact is not None:
             with depot.store.open(one.artifact.scope, one.artifact.pointer) as body:

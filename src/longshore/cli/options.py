@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +16,7 @@ from longshore.errors import BadInput
 if TYPE_CHECKING:
     from longshore.config import Settings
     from longshore.depot import Depot
-    from longshore.domain.model import Scope
+    from longshore.domain.scope import Scope
     from longshore.ledger import Ledger
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,7 +49,7 @@ class Call:
     @property
     def scope(self) -> Scope:
         """Name tenant and project."""
-        from longshore.domain.model import Scope
+        from longshore.domain.scope import Scope
 
         return Scope(self.settings.tenant, self.settings.project)
 
@@ -100,12 +98,19 @@ def common(function: F) -> F:
         flags = {name: value for name, value in flags.items() if value is not None}
         verbosity = given.pop("verbose") - given.pop("quiet")
         if verbosity > 1:
-            logging.basicConfig(level=logging.DEBUG if verbosity > 2 else logging.INFO, stream=sys.stderr)
+            _log_to_stderr(all_of_it=verbosity > 2)
         return function(Call(Output(json=given.pop("json_")), verbosity, flags), **given)
 
     for option in reversed(_COMMON):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]
+
+
+def _log_to_stderr(*, all_of_it: bool) -> None:
+    import logging
+    import sys
+
+    logging.basicConfig(level=logging.DEBUG if all_of_it else logging.INFO, stream=sys.stderr)
 
 
 def _settings_given(pairs: Iterable[str]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-import traceback
 from importlib import import_module
 from typing import Any, Final
 
@@ -137,6 +136,8 @@ def _of_file(error: OSError) -> str:
 
 def _unforeseen(error: Exception, *, as_json: bool) -> int:
     if os.environ.get("LONGSHORE_DEBUG"):
+        import traceback
+
         traceback.print_exc(file=sys.stderr)
     message = f"unexpected: {type(error).__name__}: {error}"
     return complain(message, "a mistake of ours; LONGSHORE_DEBUG=1 shows where", UNEXPECTED, as_json=as_json)

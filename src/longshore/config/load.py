@@ -6,10 +6,8 @@ An unknown key is an error wherever it stands: a setting that silently does noth
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from longshore.config.sections import SHOWN_SECRET, CredentialSettings, HostSettings, Key, Secret, Section, Settings
@@ -68,7 +66,7 @@ def load_settings(
     where, origin = _find_depot(depot, environ)
     given = [Given("", "depot", where, origin)] if origin else []
     given += _aws(environ)
-    given += _from_file(Path(where, CONFIG_FILE))
+    given += _from_file(os.path.join(where, CONFIG_FILE))
     given += _from_environment(environ)
     given += _from_flags(flags)
     return _assemble(where, given)
@@ -90,16 +88,23 @@ def _aws(environ: Mapping[str, str]) -> Iterator[Given]:
                 break
 
 
-def _from_file(path: Path) -> Iterator[Given]:
+def _from_file(path: str) -> Iterator[Given]:
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise BadInput(f"{path} is not valid TOML: {error}") from None
-    yield from _from_table(table, str(path), forbidden=("depot",))
+    import tomllib  # most depots have no such file
+
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{path} is not valid TOML: {error}") from None
+    yield from _from_table(table, path, forbidden=("depot",))
 
 
 def _from_table(table: Mapping[str, Any], origin: str, forbidden: Iterable[str] = ()) -> Iterator[Given]:

@@ -7,11 +7,11 @@ Plain frozen records with class-level defaults. Not pydantic: importing pydantic
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn
 
-from longshore.domain.budgets import Budget
+if TYPE_CHECKING:
+    from longshore.domain.budgets import Budget
 
 MIB: Final = 1 << 20
 SHOWN_SECRET: Final = "********"
@@ -111,6 +111,8 @@ class NetworkSettings(Section):
 
     def check(self) -> None:
         """Refuse what is no range of addresses."""
+        import ipaddress
+
         for cidr in self.allow:
             ipaddress.ip_network(cidr, strict=False)
 
@@ -252,6 +254,8 @@ class QuotaSettings(Section):
 
     def budget(self) -> Budget:
         """Give the budget of tenants of which the ledger says nothing."""
+        from longshore.domain.budgets import Budget
+
         return Budget(self.tenant_bytes, self.tenant_items, self.tenant_jobs)
 
 

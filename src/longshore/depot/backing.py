@@ -96,7 +96,8 @@ def _snapshot(ledger: Path, target: Path) -> None:
     """Copy the ledger as it stands at one moment, writers going on."""
     import apsw
 
-    from longshore.ledger.frozen import is_frozen, open_frozen
+    from longshore.ledger.connection import is_frozen
+    from longshore.ledger.frozen import open_frozen
 
     target.unlink(missing_ok=True)
     if is_frozen(ledger):

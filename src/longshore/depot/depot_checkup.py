@@ -63,7 +63,7 @@ def check_ledger(settings: Settings) -> Check:
 
 
 def _journal_mode(path: str) -> str:
-    from longshore.ledger.sqlite import connect
+    from longshore.ledger.connection import connect
 
     connection = connect(Path(path), readonly=True)
     try:

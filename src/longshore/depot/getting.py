@@ -11,7 +11,7 @@ from longshore.depot.records import Got
 from longshore.depot.requests import BATCH, as_request
 from longshore.depot.working import Working
 from longshore.domain.model import Artifact, Job, JobRequest, Planned, Scope
-from longshore.domain.notes import Kind, Listener, Note
+from longshore.domain.notes import Kind, Listener, Note, held_facts
 from longshore.domain.redaction import safe_url
 from longshore.domain.states import TERMINAL, Status
 from longshore.engine.known import ANEW
@@ -142,20 +142,13 @@ class Getting(Working):
         now = self.ledger.now()
         for got in over:
             kind: Kind = "held" if got.artifact else "failed"
-            listener(Note(kind, now, scope, got.job_id, safe_url(got.url or ""), held_facts(got)))
+            listener(Note(kind, now, scope, got.job_id, safe_url(got.url or ""), facts_of(got)))
 
 
-def held_facts(got: Got) -> dict[str, Any]:
+def facts_of(got: Got) -> dict[str, Any]:
     """Give the fields of a `held` line, or of a `failed` one."""
-    if got.artifact is None:
+    held = got.artifact
+    if held is None:
         return {"reason": got.reason, "message": got.message, "attempts": got.attempts}
-    return {
-        "artifact_id": got.artifact.artifact_id,
-        "sha256": got.artifact.sha256,
-        "size_bytes": got.artifact.size_bytes,
-        **({"path": str(got.path)} if got.path else {}),
-        "deduplicated": False,
-        "resumed_from_bytes": 0,
-        "attempts": got.attempts,
-        "why": "already held",
-    }
+    path = str(got.path) if got.path else None
+    return held_facts(held.artifact_id, held.sha256, held.size_bytes, path, got.attempts)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from longshore.domain.scope import Scope
 from longshore.domain.states import DOWNLOAD, Status
 
 if TYPE_CHECKING:
@@ -22,13 +23,6 @@ else:
 
 Micros = int
 SECOND: int = 1_000_000
-
-
-class Scope(NamedTuple):
-    """A tenant and its project: the first two columns of every key."""
-
-    tenant_id: str = "default"
-    project_id: str = "default"
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,3 +36,17 @@ class Note:
 
 
 Listener = Callable[[Note], None]
+
+
+def held_facts(artifact_id: str, sha256: str, size_bytes: int, path: str | None, attempts: int) -> dict[str, Any]:
+    """Give the fields of a `held` line."""
+    return {
+        "artifact_id": artifact_id,
+        "sha256": sha256,
+        "size_bytes": size_bytes,
+        **({"path": path} if path else {}),
+        "deduplicated": False,
+        "resumed_from_bytes": 0,
+        "attempts": attempts,
+        "why": "already held",
+    }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from hashlib import sha256
 from typing import Any, Final
 
 import ada_url
 
 from longshore.domain.keys import canonical_url, check_text, job_key, shown
 from longshore.domain.model import DOWNLOAD, Expect, JobRequest
+from longshore.domain.plain import CANONICAL, MAX_PLAIN, plain_key
 from longshore.errors import BadInput, NotAUrl
 
 DIGEST_LENGTHS: Final = {"md5": 32, "sha1": 40, "sha256": 64, "sha512": 128}
@@ -18,16 +18,6 @@ _NO_EXPECTATION: Final = Expect()
 _HEX = re.compile(r"[0-9a-f]+\Z")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-# A URL that is its own canonical form, with its host and port as [1]. Everything the WHATWG parser would change (upper
-# case, default ports, dot segments, numbers as hosts, punycode, escapes it adds) does not match and takes the long way.
-_BYTE = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-CANONICAL: Final = re.compile(
-    rf"https?://((?:(?:[a-z0-9_][a-z0-9_-]*+\.)*+[a-z][a-z0-9-]*+|{_BYTE}(?:\.{_BYTE}){{3}})"
-    r"(?::(?!(?:80|443)/)(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}))?)"
-    r"(?:/(?!\.|%2[eE])[A-Za-z0-9._~!$&'()*+,;=:@-]*+(?:%[0-9A-Fa-f]{2}[A-Za-z0-9._~!$&'()*+,;=:@-]*+)*+)++"
-    r"(?:\?[A-Za-z0-9._~!$&()*+,;=:@/?%-]*+)?"
-)
-MAX_PLAIN: Final = 8_192  # beyond it the long way gives the same
 
 
 def plain_request(url: str) -> JobRequest | None:
@@ -38,8 +28,7 @@ def plain_request(url: str) -> JobRequest | None:
     match = CANONICAL.fullmatch(url)
     if match is None or "xn--" in url or len(url) > MAX_PLAIN:
         return None
-    key = sha256(f'{{"art":"{url}","kind":"JOB","url":"{url}","v":1,"work":"{url}"}}'.encode()).hexdigest()
-    return JobRequest(DOWNLOAD, key, url, url, url, url, match[1], (), _NO_EXPECTATION, None, (), 0, {})
+    return JobRequest(DOWNLOAD, plain_key(url), url, url, url, url, match[1], (), _NO_EXPECTATION, None, (), 0, {})
 
 
 def download_request(

@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 
 from longshore import failpoints
 from longshore.errors import Conflict, Damaged
+from longshore.ledger.connection import connect as connect_sqlite
 from longshore.ledger.ledger import Ledger, is_postgres
-from longshore.ledger.sqlite import connect as connect_sqlite
 
 BATCH: Final = 2_000
 failpoints.declare("copy.page", "copy.finish")

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 import apsw
@@ -21,31 +21,12 @@ import apsw
 from longshore.domain.budgets import NO_BUDGET
 from longshore.domain.model import Micros
 from longshore.errors import LongshoreError, NotPermitted, Unavailable
-from longshore.ledger.sqlite import SqliteTx, lock_path, translated, wall_clock
+from longshore.ledger.connection import has_log, translated, wall_clock
+from longshore.ledger.sqlite import SqliteTx, lock_path
 from longshore.ledger.statements import Dialect
 from longshore.ledger.tx import Tx
 
 T = TypeVar("T")
-
-
-LOG_BYTES: Final = 65_536  # below this SQLite cannot even make the files that a reader needs
-
-
-def is_frozen(path: Path) -> bool:
-    """Tell whether an existing ledger can be read here and not be written."""
-    if not path.is_file() or not os.access(path, os.R_OK):
-        return False
-    return not os.access(path.parent, os.W_OK) or (_is_full(path.parent) and not _has_log(path))
-
-
-def _is_full(directory: Path) -> bool:
-    room = os.statvfs(directory)
-    return (room.f_bfree if os.geteuid() == 0 else room.f_bavail) * room.f_frsize < LOG_BYTES
-
-
-def _has_log(path: Path) -> bool:
-    log = Path(f"{path}-wal")
-    return log.exists() and log.stat().st_size > 0
 
 
 class FrozenSqlite:
@@ -103,12 +84,12 @@ class FrozenSqlite:
 
 def open_frozen(path: Path) -> apsw.Connection:
     """Open a connection that writes nothing, not even beside the file."""
-    if _has_log(path) and not Path(f"{path}-shm").exists():
+    if has_log(path) and not Path(f"{path}-shm").exists():
         raise Unavailable(
             f"{path} has a log that cannot be read where nothing can be written",
             hint="copy the depot and read the copy",
         )
-    immutable = "" if _has_log(path) else "&immutable=1"
+    immutable = "" if has_log(path) else "&immutable=1"
     try:
         connection = apsw.Connection(
             f"file:{quote(str(path))}?mode=ro{immutable}",
@@ -144,6 +125,6 @@ def _shared_lock(path: Path) -> int | None:
         descriptor = os.open(lock_path(path), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
-    if not _has_log(path):  # with a log, SQLite's own locks do it
+    if not has_log(path):  # with a log, SQLite's own locks do it
         fcntl.flock(descriptor, fcntl.LOCK_SH)
     return descriptor

@@ -46,7 +46,8 @@ from longshore.ledger import (
     settling,
     sweeping,
 )
-from longshore.ledger.frozen import FrozenSqlite, is_frozen, refusal
+from longshore.ledger.connection import is_frozen
+from longshore.ledger.frozen import FrozenSqlite, refusal
 from longshore.ledger.lists import Lists
 from longshore.ledger.records import Begun, CancelResult, Effect, EffectClass, Host, Intent, Move, Renewed, Settled
 from longshore.ledger.sqlite import Sqlite

@@ -21,8 +21,9 @@ import apsw
 
 from longshore import failpoints
 from longshore.errors import Damaged, NoDepot, SchemaMismatch, Unavailable
+from longshore.ledger.connection import connect, translated, wall_clock
 from longshore.ledger.frozen import open_frozen
-from longshore.ledger.sqlite import connect, lock_path, translated, wall_clock
+from longshore.ledger.sqlite import lock_path
 from longshore.ledger.statements import Dialect
 
 _NAME: Final = re.compile(r"(\d{4})_(\w+)\.sql\Z")

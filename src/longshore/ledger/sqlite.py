@@ -1,7 +1,7 @@
 """The SQLite backend: one writer thread with group commit, readers apart, processes queued by `flock`.
 
-Rules. Durable means FULL: a commit that was acknowledged survives power loss. Pragmas are set outside transactions and
-read back. Writers take the lock file before BEGIN IMMEDIATE, because SQLite's own busy handler sleeps and starves.
+Durable means FULL: a commit that was acknowledged survives power loss. Writers take the lock file before BEGIN
+IMMEDIATE, because SQLite's own busy handler sleeps and starves.
 """
 
 from __future__ import annotations
@@ -24,90 +24,16 @@ import apsw
 from longshore import failpoints
 from longshore.domain.budgets import NO_BUDGET, Budget
 from longshore.domain.model import Micros
-from longshore.errors import Conflict, Damaged, InvalidTransition, LeaseLost, LongshoreError, Unavailable
+from longshore.errors import LongshoreError, Unavailable
+from longshore.ledger.connection import connect, translated, wall_clock
 from longshore.ledger.statements import Dialect, Statement, statements
 from longshore.ledger.tx import Row, Tx
 
 T = TypeVar("T")
-OLDEST: Final = (3, 51, 3)  # older ones can corrupt a WAL database that several processes write
 GROUP: Final = 64  # verbs that may share one commit
-CACHE_KIB: Final = 65_536
-CHECKPOINT_PAGES: Final = 8_192
-BLOCKS: Final = (256, 64, 16)  # rows of a plain insert that are one step: see _insert_blocks
-PRAGMAS: Final[dict[str, int | str]] = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
+BLOCKS: Final = (256, 64, 16)  # rows of an insert or update that are one step: see _in_blocks
 
 failpoints.declare("ledger.begin", "ledger.commit", "ledger.committed")
-
-
-def wall_clock() -> Micros:
-    """Give the time of this machine, which is the time of a ledger on it."""
-    return time.time_ns() // 1000
-
-
-def connect(path: Path, *, readonly: bool = False) -> apsw.Connection:
-    """Open one connection with everything set and read back."""
-    if tuple(int(part) for part in apsw.sqlite_lib_version().split(".")[:3]) < OLDEST:
-        raise Unavailable(
-            f"SQLite {apsw.sqlite_lib_version()} can corrupt a ledger",
-            hint=f"install an apsw with SQLite {'.'.join(map(str, OLDEST))} or newer",
-        )
-    try:
-        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=300)
-    except apsw.Error as error:
-        raise translated(error, path) from error
-    try:
-        connection.set_busy_timeout(60_000)
-        # Plans never depend on bound values: otherwise every bind would prepare the statement again (partial indexes).
-        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-        for name, value in PRAGMAS.items():
-            connection.execute(f"PRAGMA {name} = {value}")
-            if (have := connection.pragma(name)) != value:
-                raise Unavailable(f"{path}: {name} is {have}, and must be {value}")
-        connection.pragma("cache_size", -CACHE_KIB)
-        connection.pragma("temp_store", 2)
-        connection.wal_autocheckpoint(CHECKPOINT_PAGES)
-        if readonly:
-            connection.pragma("query_only", 1)
-    except apsw.Error as error:
-        connection.close()
-        raise translated(error, path) from error
-    except LongshoreError:
-        connection.close()
-        raise
-    return connection
-
-
-def translated(error: BaseException, path: Path | None = None) -> LongshoreError:
-    """Say in our words what SQLite said."""
-    where = f"{path}: " if path else ""
-    text = str(error)
-    if isinstance(error, LongshoreError):
-        return error
-    if "longshore:" in text:
-        return _refused(text.partition("longshore:")[2])
-    if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
-        return Damaged(f"{where}the ledger is damaged: {text}", hint="restore it from a backup; nothing was repaired")
-    if isinstance(error, apsw.ConstraintError):
-        return Conflict(f"{where}the ledger refuses this: {text}")
-    return Unavailable(f"{where}the ledger cannot be used now: {text}", hint=_what_to_do(error))
-
-
-def _what_to_do(error: BaseException) -> str | None:
-    """A ledger needs room and the right to write even to be read: its log lies beside it."""
-    if isinstance(error, apsw.FullError):
-        return "the disk is full: make room, then repeat"
-    if isinstance(error, apsw.IOError):
-        return "is the disk full? make room; otherwise check the disk and the kernel's log"
-    if isinstance(error, (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError)):
-        return "its directory must be writable for you: check owner and mount, or name another place with --depot"
-    return None
-
-
-def _refused(text: str) -> LongshoreError:
-    kind, _, message = text.partition(": ")
-    if kind in ("terminal", "invalid_transition", "result"):
-        return InvalidTransition(message)
-    return LeaseLost(message) if kind in ("lease", "epoch") else Conflict(message)
 
 
 class SqliteTx:
@@ -145,7 +71,7 @@ class SqliteTx:
             return []
         statement = self._statements[name]
         if statement.block is not None and len(rows) >= BLOCKS[-1]:
-            rows = self._insert_blocks(statement, rows)
+            rows = self._in_blocks(statement, rows)
         if statement.gathered is None:
             return self._cursor.executemany(statement.text, rows).fetchall()
         groups: dict[Row, list[Any]] = {}
@@ -154,8 +80,8 @@ class SqliteTx:
         calls = [(json.dumps(items), *common) for common, items in groups.items()]
         return self._cursor.executemany(statement.text, calls).fetchall()
 
-    def _insert_blocks(self, statement: Statement, rows: Sequence[Row]) -> Sequence[Row]:
-        """Insert whole blocks of rows, each in one step; give the rows that are left over.
+    def _in_blocks(self, statement: Statement, rows: Sequence[Row]) -> Sequence[Row]:
+        """Do whole blocks of rows, each in one step; give the rows that are left over.
 
         The interpreter's lock is let go per step: row by row, the writer would ask for it again a thousand times while
         another thread computes. Texts stay below 16 KiB, beyond which they are not kept prepared.

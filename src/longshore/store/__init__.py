@@ -1,15 +1,46 @@
 """Stores: content-addressed bytes on a disk, in S3 or in PostgreSQL, behind one contract."""
 
-from longshore.store.contract import Staged, Store
-from longshore.store.local import LocalStore
-from longshore.store.names import shard_of
-from longshore.store.opening import open_store
-from longshore.store.parts import Part, PartFacts
-from longshore.store.placing import place
-from longshore.store.pump import Pump
-from longshore.store.records import Held, Problem, Quarantined
-from longshore.store.room import QuotaSettings, Reservation, Room
-from longshore.store.settings import StoreSettings
+from __future__ import annotations
+
+TYPE_CHECKING = False  # every name is imported on first use: whoever needs one part need not wait for the others
+if TYPE_CHECKING:
+    from longshore.store.contract import Staged, Store
+    from longshore.store.local import LocalStore
+    from longshore.store.names import shard_of
+    from longshore.store.opening import open_store
+    from longshore.store.parts import Part, PartFacts
+    from longshore.store.placing import place
+    from longshore.store.pump import Pump
+    from longshore.store.records import Held, Problem, Quarantined
+    from longshore.store.room import QuotaSettings, Reservation, Room
+    from longshore.store.settings import StoreSettings
+else:
+    _HOME = {
+        "Held": "records",
+        "LocalStore": "local",
+        "Part": "parts",
+        "PartFacts": "parts",
+        "Problem": "records",
+        "Pump": "pump",
+        "Quarantined": "records",
+        "QuotaSettings": "room",
+        "Reservation": "room",
+        "Room": "room",
+        "Staged": "contract",
+        "Store": "contract",
+        "StoreSettings": "settings",
+        "open_store": "opening",
+        "place": "placing",
+        "shard_of": "names",
+    }
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module 'longshore.store' has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(f"longshore.store.{_HOME[name]}"), name)
+
 
 __all__ = [
     "Held",

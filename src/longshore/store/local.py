@@ -26,6 +26,7 @@ from longshore.errors import NotFound, PublishFailed, StoreError
 from longshore.store import disk, names
 from longshore.store.barriers import Barrier, Barriers
 from longshore.store.contract import Staged
+from longshore.store.layout import sizes
 from longshore.store.parts import BODY, Part
 from longshore.store.records import Held, Quarantined
 from longshore.store.settings import StoreSettings
@@ -289,7 +290,7 @@ class LocalStore(Recovering):
 
     def sizes(self, scope: Scope, pointers: Sequence[str]) -> list[int | None]:
         """Give the size of each blob, or None where there is none: one call for a whole list."""
-        return [self._shelf.size(scope, pointer) for pointer in pointers]
+        return sizes(self._shelf.fd, scope, pointers)
 
     def path(self, scope: Scope, pointer: str) -> Path | None:
         """Name the blob's file."""

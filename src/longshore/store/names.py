@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import re
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from longshore.domain.model import Scope
 from longshore.errors import NotFound, StoreError
+
+if TYPE_CHECKING:
+    from longshore.domain.scope import Scope
 
 LONGEST: Final = 200
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}\Z")

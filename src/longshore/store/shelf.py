@@ -18,11 +18,10 @@ from longshore.domain.model import Scope
 from longshore.errors import NotFound, StoreError
 from longshore.store import disk, names
 from longshore.store.barriers import Barrier
+from longshore.store.layout import LAYOUT_FILE, found_layout, wanted_layout
 from longshore.store.records import Held
 from longshore.store.scopes import read_note, write_note
 
-LAYOUT: Final = 1
-LAYOUT_FILE: Final = ".layout.json"
 COUNT_AGAIN_S: Final = 60.0
 Shard = tuple[Scope, str]
 failpoints.declare("link.mkdir")
@@ -42,15 +41,12 @@ class Shelf:
         self._counted: dict[str, tuple[float, int]] = {}
 
     def _check_layout(self) -> None:
-        wanted = {"layout": LAYOUT, "shard_width": self.width}
+        wanted = wanted_layout(self.width)
         try:
-            with os.fdopen(os.open(LAYOUT_FILE, disk.READ, dir_fd=self.fd), "rb") as file:
-                found = json.loads(file.read(4096))
+            found = found_layout(self.fd)
         except FileNotFoundError:
             self._write_layout(wanted)
             return
-        except ValueError:
-            found = None
         if found != wanted:
             raise StoreError(
                 f"the store at {self.root} is laid out as {found}, not as {wanted}",
@@ -148,14 +144,6 @@ class Shelf:
             raise NotFound(f"blob {place.sha256} is not in the store") from None
         except OSError as error:
             raise disk.typed(error, f"blob {place.sha256}") from error
-
-    def size(self, scope: Scope, pointer: str) -> int | None:
-        """Give a blob's size, or None if there is none."""
-        try:
-            stat = os.stat(names.parse(scope, pointer).pointer, dir_fd=self.fd, follow_symlinks=False)
-        except (FileNotFoundError, NotADirectoryError, NotFound):
-            return None
-        return stat.st_size if S_ISREG(stat.st_mode) else None
 
     def look_up(self, scope: Scope, sha256: str) -> tuple[str, int] | None:
         """Find a blob by its hash: pointer and size."""
