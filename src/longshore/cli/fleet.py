@@ -92,13 +92,11 @@ def _work(words: list[str], count: int, listen: Callable[[Note], None]) -> tuple
         readers = [threading.Thread(target=_read, args=(one.stdout, listen, deaf), daemon=True) for one in workers]
         for reader in readers:
             reader.start()
-        while any(worker.poll() is None for worker in workers):
+        while talking := [reader for reader in readers if reader.is_alive()]:  # a worker's pipe ends when it does
             if deaf:
                 _let_drain(workers)
-            time.sleep(POLL_S)
+            talking[0].join(POLL_S)
         codes = [worker.wait() for worker in workers]
-        for reader in readers:
-            reader.join()
     if deaf:
         raise deaf[0]
     return (seen[0] if seen else None), codes
