@@ -147,7 +147,7 @@ class Transfer:
             raise Reasoned("forbidden_address", f"{target.host} is an address that is not public ({word})")
 
     def _give_back(self, line: Line) -> None:
-        if not isinstance(line, RemoteFile) and len(self._idle) < self.settings.concurrency:
+        if not line.spent and not isinstance(line, RemoteFile) and len(self._idle) < self.settings.concurrency:
             self._idle.append(line)
 
     def _most(self, ask: Ask) -> int:
