@@ -33,12 +33,12 @@ BODY = stamped(7, 3_000_001)
 class Open(Memory):
     """A sink with memory to receive into. It pauses at its first bytes, like one that has a file to make."""
 
-    def __init__(self, *, pauses: int = 0, fails: BaseException | None = None) -> None:
+    def __init__(self, *, pauses: int = 0, fails: str = "") -> None:
         super().__init__()
         self._memory = bytearray(100_000)
         self._pauses, self._fails = pauses, fails
         self.straight = 0
-        self.paused = False
+        self.paused = self.asked = False
 
     def write(self, data: bytes) -> bool:
         assert not self.straight, "libcurl handed bytes over after it was left"
@@ -48,12 +48,15 @@ class Open(Memory):
         return len(self.pieces) > 1
 
     def room(self) -> memoryview | None:
+        if self._fails == "room" and self.asked:
+            raise OSError(28, "no space")
+        self.asked = True
         return memoryview(self._memory)
 
     def filled(self, count: int) -> bool:
         assert not self.paused, "bytes came while the sink was paused"
-        if self._fails is not None:
-            raise self._fails
+        if self._fails == "filled":
+            raise OSError(28, "no space")
         self.straight += count
         self.pieces.append(bytes(self._memory[:count]))
         self.paused = self._pauses > 0
@@ -205,9 +208,10 @@ def test_no_descriptor_to_be_had(origin: Origin, monkeypatch: pytest.MonkeyPatch
     assert sink.body == BODY and not sink.straight
 
 
-def test_what_a_sink_raises_reaches_the_caller(origin: Origin, left_open: set[Straight]) -> None:
+@pytest.mark.parametrize("where", ["room", "filled"])
+def test_what_a_sink_raises_reaches_the_caller(origin: Origin, left_open: set[Straight], where: str) -> None:
     with pytest.raises(OSError, match="no space"):
-        bring(origin.add("/a", Thing(BODY)), Open(fails=OSError(28, "no space")))
+        bring(origin.add("/a", Thing(BODY)), Open(fails=where))
     assert not left_open
 
 
@@ -215,14 +219,14 @@ def test_bytes_that_somebody_else_read_are_missed(origin: Origin, monkeypatch: p
     """A server that sends more than it declared would fill the hole: the count tells."""
     real, stolen = Straight.receive, [5000]
 
-    def steal(self: Straight, most: int) -> int | None:
+    def steal(self: Straight, room: memoryview) -> int | None:
         if stolen:
             try:
                 self._socket.recv(stolen[0])
             except BlockingIOError:
                 return None
             stolen.clear()
-        return real(self, most)
+        return real(self, room)
 
     monkeypatch.setattr(Straight, "receive", steal)
     assert reason(origin.add("/a", overlong(Thing(BODY), b"x" * 50_000)), Open()) == "length_mismatch"

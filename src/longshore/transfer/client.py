@@ -115,7 +115,10 @@ class Transfer:
             assert head is not None
             if head.status not in REDIRECTS:
                 self._judge(ask, head, line)
-                return self._answer(line, head, started)
+                answer = self._answer(line, head, started)
+                if line.spent:
+                    line.close()
+                return answer
             if head.cookies:
                 cookies = cookies or Cookies()
                 cookies.take(target.url, head.cookies)

@@ -229,6 +229,7 @@ class Line:
         if self.received > self._limit:
             self._overrun()
         if self._straight is not None:
+            self._straight.rest()
             raise Reasoned("length_mismatch", f"{self.target.host}: libcurl handed over bytes while it was paused")
         self._mark = min(self._limit, self.received + FROM)
         asyncio.get_running_loop().call_soon(self._leave_libcurl, self._done)  # it answers only outside its callbacks
@@ -283,8 +284,10 @@ class Line:
         """Take what is there; True when the body is whole."""
         straight, left = self._straight, self._left()
         assert straight is not None
+        room = straight.sink.room()  # what it raises is the sink's, not the network's
+        assert room is not None  # it had some when this began
         try:
-            count = straight.receive(left)
+            count = straight.receive(room[:left])
         except OSError as error:
             raise self._cut(pycurl.E_RECV_ERROR, f"Recv failure: {error.strerror}") from None
         if count is None:

@@ -53,12 +53,10 @@ class Straight:
         """Tell nothing for now."""
         self._loop.remove_reader(self._socket)
 
-    def receive(self, most: int) -> int | None:
-        """Receive once into the sink's memory; 0 at the end of the connection, None if nothing was there."""
-        room = self.sink.room()
-        assert room is not None  # it had some when this began
+    def receive(self, room: memoryview) -> int | None:
+        """Receive once into this memory; 0 at the end of the connection, None if nothing was there."""
         try:
-            return self._socket.recv_into(room, min(most, len(room)))
+            return self._socket.recv_into(room)
         except (BlockingIOError, InterruptedError):
             return None
 
