@@ -135,6 +135,52 @@ def test_many_pumps_share_memory(store: LocalStore, monkeypatch: pytest.MonkeyPa
     assert store.staging._buffers.in_use == 0
 
 
+@pytest.mark.parametrize("size", [1, 4097, 2 * MIB, 2 * MIB + 1, 7 * MIB + 5])
+def test_bytes_received_into_its_memory(store: LocalStore, size: int) -> None:
+    """Who fills the pump's own memory, in any steps and mixed with `feed`, gets the same body."""
+    body = os.urandom(size)
+    part = begun(store)
+    carrier = store.pump(part)
+    done, step = 0, 1
+    while done < size:
+        room = carrier.room()
+        count = min(step, len(room), size - done)
+        room[:count] = body[done : done + count]
+        carrier.filled(count)
+        carrier.feed(body[done + count : done + count + 3])
+        done, step = min(size, done + count + 3), step * 3 % 700_001 + 1
+    assert carrier.finish_now() == (hashlib.sha256(body).hexdigest(), size)
+    [blob] = publish(store, of_part(part))
+    assert store.check(SCOPE, blob.pointer, blob.sha256, size) is None
+
+
+def test_a_pump_that_failed_has_no_memory_to_give(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise PublishFailed("injected")
+
+    monkeypatch.setattr(RealPart, "write_at", fail)
+    carrier = store.pump(begun(store))
+    carrier.feed(bytes(2 * MIB))
+    carrier._wait()
+    with pytest.raises(PublishFailed):
+        carrier.room()
+    with pytest.raises(PublishFailed):
+        carrier.finish_now()
+
+
+def test_buffers_are_large_while_there_are_few() -> None:
+    buffers = pump.Buffers()
+    taken = [buffers.take() for _ in range(30)]
+    assert {len(buffer) for buffer in taken} == {MIB, pump.LARGE * MIB}
+    assert sum(len(buffer) for buffer in taken if len(buffer) > MIB) == pump.AMPLE * MIB
+    assert buffers.in_use == sum(map(len, taken)) // MIB
+    for buffer in taken:
+        buffers.give(buffer)
+    kept = [buffer for free in buffers._free.values() for buffer in free]
+    assert buffers.in_use == 0 and sum(map(len, kept)) <= pump.SHARED * MIB
+    assert buffers.take() in kept
+
+
 def test_a_slow_body_is_checkpointed_on_the_way(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("longshore.store.pump.monotonic", lambda: now[0])

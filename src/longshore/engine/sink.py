@@ -107,6 +107,19 @@ class BodySink:
             self._open(self.head, start_over=self._part is not None)
         return False
 
+    def room(self) -> memoryview | None:
+        """Give memory to receive into; None while bytes must be looked at on their way."""
+        if self._failed is not None:
+            raise self._failed
+        unseen = len(self.first) < FIRST_BYTES and not self.resumed_from
+        return None if self._pump is None or self._overlap or unseen else self._pump.room()
+
+    def filled(self, count: int) -> bool:
+        """Take what was received into `room`."""
+        assert self._pump is not None
+        self.received += count
+        return self._pump.filled(count)
+
     # ── called by the flow ──
 
     @property

@@ -7,6 +7,7 @@ the page cache; it is used again when both are done. No byte is read back from t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import mmap
 import threading
 from collections import deque
@@ -19,10 +20,12 @@ from longshore.errors import LongshoreError, PublishFailed, StoreError
 from longshore.store import disk
 from longshore.store.parts import Part
 
-BUFFER: Final = 1 << 20
-PLENTY: Final = 12  # buffers one pump may have under way while there are few pumps: they carry it over a checkpoint
+MIB: Final = 1 << 20
+LARGE: Final = 2  # MiB of a body's later buffers while few are in use: half the hand-overs, one huge page each
+AMPLE: Final = 20  # MiB in use beyond which new buffers have 1 MiB: many slow bodies must not cost many huge pages
+PLENTY: Final = 15  # MiB one pump may have under way while there are few pumps: they carry it over a checkpoint
 FEW: Final = 2  # what every pump may have, however many there are
-SHARED: Final = 32  # buffers in use beyond which a pump gets only FEW
+SHARED: Final = 32  # MiB in use beyond which a pump gets only FEW
 CHECKPOINT_S: Final = 1.0
 CHECKPOINT_LEAST: Final = 64 << 10  # fewer new bytes are not worth an fsync
 CHECKPOINT_BYTES: Final = 1 << 30  # sooner than CHECKPOINT_S only where bytes come faster than a disk writes
@@ -30,25 +33,41 @@ _TURNS: Final = 8  # buffers of one lane before another pump's lane gets the thr
 
 
 class Buffers:
-    """Aligned memory, used again and again."""
+    """Aligned memory, used again and again. Counted in MiB."""
 
     def __init__(self) -> None:
-        self._free: list[mmap.mmap] = []
+        self._free: dict[int, list[mmap.mmap]] = {1: [], LARGE: []}
+        self._kept = 0
         self._lock = threading.Lock()
         self.in_use = 0
 
-    def take(self) -> mmap.mmap:
-        """Give a buffer."""
+    def take(self, *, large: bool = True) -> mmap.mmap:
+        """Give a buffer, a large one only while few are in use."""
         with self._lock:
-            self.in_use += 1
-            return self._free.pop() if self._free else mmap.mmap(-1, BUFFER)
+            size = LARGE if large and self.in_use + LARGE <= AMPLE else 1
+            self.in_use += size
+            if not self._free[size]:
+                return _memory(size)
+            self._kept -= size
+            return self._free[size].pop()
 
     def give(self, buffer: mmap.mmap) -> None:
         """Take a buffer back."""
+        size = len(buffer) // MIB
         with self._lock:
-            self.in_use -= 1
-            if len(self._free) < SHARED:
-                self._free.append(buffer)
+            self.in_use -= size
+            if self._kept + size <= SHARED:
+                self._kept += size
+                self._free[size].append(buffer)
+
+
+def _memory(size: int) -> mmap.mmap:
+    """Ask for memory; private, because the kernel gives huge pages to no other."""
+    memory = mmap.mmap(-1, size * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if size == LARGE:
+        with contextlib.suppress(OSError):  # a kernel without huge pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
 
 
 class _Stretch:
@@ -115,14 +134,14 @@ class Pump:
         self._lock = threading.Lock()
         self._quiet = threading.Condition(self._lock)
         self._under_way = 0  # stretches in lanes
-        self._held = 0  # buffers under way
+        self._held = 0  # MiB of buffers under way
         self._paused = False
         self._ended = False  # the last stretch was handed over
         self._failed: Exception | None = None
         self._hash_lane = _Lane(pool, self._hash)
         self._write_lane = _Lane(pool, self._write)
         self._direct = part.direct_fd is not None
-        self._current = buffers.take()
+        self._take(large=False)  # hashing begins sooner, and a body that ends in it costs no huge page
         self._base = part.size_bytes - part.size_bytes % disk.BLOCK  # a direct write begins at a whole block
         self._fill = self._hash_from = part.size_bytes - self._base
         self._write_from = 0
@@ -141,12 +160,26 @@ class Pump:
             raise self._failed
         size, done = len(data), 0
         while done < size:
-            step = min(size - done, BUFFER - self._fill)
+            step = min(size - done, self._size - self._fill)
             self._current[self._fill : self._fill + step] = data if step == size else data[done : done + step]
             self._fill += step
             done += step
-            if self._fill == BUFFER:
+            if self._fill == self._size:
                 self._turn()
+        self._maybe_checkpoint()
+        return self._may_go_on()
+
+    def room(self) -> memoryview:
+        """Give memory for the next bytes, never empty: who fills it saves a copy. Good until the next call."""
+        if self._failed is not None:
+            raise self._failed
+        return memoryview(self._current)[self._fill :]
+
+    def filled(self, count: int) -> bool:
+        """Take bytes that lie at the beginning of `room`; False when the transfer should pause."""
+        self._fill += count
+        if self._fill == self._size:
+            self._turn()
         self._maybe_checkpoint()
         return self._may_go_on()
 
@@ -212,7 +245,7 @@ class Pump:
         stretch.users, stretch.final, stretch.checkpoint = 2, final, checkpoint
         with self._lock:
             self._under_way += 2
-            self._held += 1
+            self._held += len(stretch.buffer) // MIB
         self._hash_lane.put(stretch)
         self._write_lane.put(stretch)
         if final:
@@ -220,7 +253,7 @@ class Pump:
             return
         self._base += self._fill
         self._fill = self._hash_from = self._write_from = 0
-        self._current = self._buffers.take()
+        self._take()
 
     def _maybe_checkpoint(self) -> None:
         new = self._base + self._fill - self._checkpoint_from
@@ -278,8 +311,8 @@ class Pump:
                 stretch.users -= 1
                 if not stretch.users:
                     self._buffers.give(stretch.buffer)
-                    self._held -= 1
-                    resume = self._paused and self._held < self._allowed()
+                    self._held -= len(stretch.buffer) // MIB
+                    resume = self._paused and self._held <= self._allowed() // 2  # each pause wakes the loop
                     self._paused = self._paused and not resume
             if not self._under_way:
                 self._quiet.notify_all()
@@ -297,6 +330,10 @@ class Pump:
         with self._lock:
             while self._under_way:
                 self._quiet.wait()
+
+    def _take(self, *, large: bool = True) -> None:
+        self._current = self._buffers.take(large=large)
+        self._size = len(self._current)
 
     def _release_current(self) -> None:
         self._buffers.give(self._current)

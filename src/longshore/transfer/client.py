@@ -115,7 +115,10 @@ class Transfer:
             assert head is not None
             if head.status not in REDIRECTS:
                 self._judge(ask, head, line)
-                return self._answer(line, head, started)
+                answer = self._answer(line, head, started)
+                if line.spent:
+                    line.close()
+                return answer
             if head.cookies:
                 cookies = cookies or Cookies()
                 cookies.take(target.url, head.cookies)
@@ -147,7 +150,7 @@ class Transfer:
             raise Reasoned("forbidden_address", f"{target.host} is an address that is not public ({word})")
 
     def _give_back(self, line: Line) -> None:
-        if not isinstance(line, RemoteFile) and len(self._idle) < self.settings.concurrency:
+        if not line.spent and not isinstance(line, RemoteFile) and len(self._idle) < self.settings.concurrency:
             self._idle.append(line)
 
     def _most(self, ask: Ask) -> int:

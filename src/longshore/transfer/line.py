@@ -7,7 +7,7 @@ import socket
 from base64 import b64encode
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pycurl
 
@@ -19,9 +19,11 @@ from longshore.errors import Reasoned
 from longshore.transfer.asks import Ask, Sink
 from longshore.transfer.failures import failure
 from longshore.transfer.reactor import Reactor
+from longshore.transfer.straight import FROM, WORTH, Open, Straight
 
 _PROTOCOLS: Final = pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS | pycurl.PROTO_FTP | pycurl.PROTO_FTPS | pycurl.PROTO_SFTP
 _IGNORED_BODY: Final = 65_536  # of redirects and refusals: read to keep the connection, up to here
+_PLAIN_VERSIONS: Final = (pycurl.CURL_HTTP_VERSION_1_0, pycurl.CURL_HTTP_VERSION_1_1)
 _KEPT_BODY: Final = 4096  # of refusals: to tell a challenge from a plain no
 
 
@@ -60,7 +62,9 @@ class Line:
         self.pace = (0.0, 0)  # where the speed window began
         self._fault: BaseException | None = None
         self._take: Callable[[bytes], bool | None] = self._drop
-        self._limit = _IGNORED_BODY
+        self._limit = self._mark = _IGNORED_BODY  # the mark: where to look up from carrying
+        self._straight: Straight | None = None
+        self.spent = False  # the handle is not used again
 
     def _set_constants(self, ca_file: str | None) -> None:
         settings, easy = self._settings, self.easy
@@ -154,21 +158,30 @@ class Line:
 
     def stop(self, error: BaseException) -> None:
         """End the exchange at once with this error."""
-        self._reactor.drop(self)
+        self._leave()
         future, self._done = self._done, None
         if future is not None and not future.done():
             future.set_exception(error)
 
     def close(self) -> None:
         """Give the handle back for good."""
-        self._reactor.drop(self)
+        self._leave()
         self.easy.close()
+
+    def _leave(self) -> None:
+        if self._straight is not None:
+            self._straight.close()
+            self._straight = None
+        self._reactor.drop(self)
 
     def _resume(self, run: asyncio.Future[None] | None) -> None:
         """Go on after a pause, if this is still the same run: a handle serves one after the other."""
         if self.held and self._done is run:
             self.held = False
-            self._reactor.resume(self)
+            if self._straight is not None:
+                self._straight.go_on()
+            else:
+                self._reactor.resume(self)
 
     # --- libcurl's callbacks
 
@@ -181,8 +194,8 @@ class Line:
             if self.head is None:
                 self._begin()
             self.received += len(data)
-            if self.received > self._limit:
-                self._overrun()
+            if self.received > self._mark:
+                self._look_up()
             if self._take(data) is False:
                 self.held = True
         except BaseException as error:  # noqa: BLE001  it must not cross libcurl; `finished` raises it
@@ -202,6 +215,96 @@ class Line:
             self._fault = Reasoned("connect", f"{self.target.host}: no socket ({error.strerror})")
             return pycurl.SOCKET_BAD
 
+    # --- past libcurl
+
+    def _could_go_straight(self, head: Head) -> bool:
+        """Tell whether nothing but bytes is to come, as many as declared, and enough of them."""
+        if head.length is None or not FROM + WORTH <= head.length <= self._limit:
+            return False
+        plain = self.target.scheme == "http" and self._settings.proxy is None
+        return plain and "transfer-encoding" not in head.headers and hasattr(self.sink, "room")
+
+    def _look_up(self) -> None:
+        """Come to a mark: the end of what is allowed, or a place to leave libcurl."""
+        if self.received > self._limit:
+            self._overrun()
+        if self._straight is not None:
+            self._straight.rest()
+            raise Reasoned("length_mismatch", f"{self.target.host}: libcurl handed over bytes while it was paused")
+        self._mark = min(self._limit, self.received + FROM)
+        asyncio.get_running_loop().call_soon(self._leave_libcurl, self._done)  # it answers only outside its callbacks
+
+    def _leave_libcurl(self, run: asyncio.Future[None] | None) -> None:
+        """Receive the rest past libcurl, if the sink has memory for it and libcurl holds nothing back."""
+        if run is None or self._done is not run or self.held or self._fault is not None or self._straight is not None:
+            return
+        if self._left() < WORTH or not self._has_room():
+            return
+        easy = self.easy
+        if easy.getinfo(pycurl.INFO_HTTP_VERSION) not in _PLAIN_VERSIONS:
+            return
+        if easy.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD_T) != self.received + self._left():
+            return
+        try:
+            straight = Straight(easy.getinfo(pycurl.ACTIVESOCKET), cast("Open", self.sink), self._receive)
+        except OSError:  # no descriptor to be had: libcurl has its own
+            return
+        if straight.taken() != self._all_bytes():
+            straight.close()
+            return
+        easy.pause(pycurl.PAUSE_RECV)
+        self._mark = -1  # whatever libcurl hands over from here on is wrong
+        self._straight = straight
+        straight.go_on()
+
+    def _has_room(self) -> bool:
+        try:
+            return cast("Open", self.sink).room() is not None
+        except Exception:  # noqa: BLE001  the sink has failed; the next bytes raise it to who awaits
+            return False
+
+    def _left(self) -> int:
+        assert self.head is not None and self.head.length is not None
+        return self.head.length - self.received
+
+    def _all_bytes(self) -> int:
+        return sum(map(len, self.lines)) + self.received
+
+    def _receive(self) -> None:
+        try:
+            whole = self._receive_once()
+        except BaseException as error:  # noqa: BLE001  `finished` raises it to who awaits
+            self._fault, whole = error, False
+        if whole or self._fault is not None:
+            self._leave()
+            self.spent = True
+            self.finished(0, "")
+
+    def _receive_once(self) -> bool:
+        """Take what is there; True when the body is whole."""
+        straight, left = self._straight, self._left()
+        assert straight is not None
+        room = straight.sink.room()  # what it raises is the sink's, not the network's
+        assert room is not None  # it had some when this began
+        try:
+            count = straight.receive(room[:left])
+        except OSError as error:
+            raise self._cut(pycurl.E_RECV_ERROR, f"Recv failure: {error.strerror}") from None
+        if count is None:
+            return False
+        if not count:
+            raise self._cut(pycurl.E_PARTIAL_FILE, f"end of response with {left} bytes missing")
+        self.received += count
+        if not straight.sink.filled(count):
+            self.held = True
+            straight.rest()
+        if count == left and straight.strayed(self._all_bytes()):
+            raise Reasoned("length_mismatch", f"{self.target.host}: somebody else read from this connection")
+        return count == left
+
+    def _cut(self, code: int, message: str) -> Reasoned:
+        return failure(code, message, host=self.target.host, scheme=self.target.scheme, begun=True)
+
     # --- the head
 
     def _begin(self) -> None:
@@ -211,7 +314,9 @@ class Line:
             self._check_success(head)
             if self.sink is None:
                 return
-            self._limit = self._body_limit(head)
+            self._limit = self._mark = self._body_limit(head)
+            if self._could_go_straight(head):
+                self._mark = FROM
             self.sink.resume = partial(self._resume, self._done)
             self._take = self.sink.write
             self.sink.begin(head)
