@@ -32,7 +32,7 @@ def engine_settings(settings: Settings) -> engine.EngineSettings:
     transfer, retry, lease = settings.transfer, settings.retry, settings.lease
     return engine.EngineSettings(
         concurrency=transfer.concurrency,
-        ahead=_ahead(settings) * transfer.concurrency,
+        ahead=_ahead(settings),
         small_bytes=transfer.small_bytes,
         max_bytes=transfer.max_bytes,
         segments=transfer.segments,
@@ -48,14 +48,16 @@ def engine_settings(settings: Settings) -> engine.EngineSettings:
 
 
 def _ahead(settings: Settings) -> int:
-    """Say how many leases per place a worker claims ahead: many are cheap, but what one holds, others cannot do.
+    """Say how many leases a worker claims ahead of those that run: many are cheap, but what one holds, others cannot do.
 
-    On one machine the others share its disk and its CPU anyway, and a full batch at every step from the claim to the
-    registry needs this many. On many machines, leases that wait in one worker are work that three others are idle for:
-    less ahead, and more claims.
+    On one machine the others share its disk and its CPU anyway: as many as fill one batch of the publisher. More only
+    keep the process's own threads in each other's way (ADR 6). On many machines, leases that wait in one worker are work
+    that three others are idle for: less ahead, and more claims.
     """
-    place = ledger_place(settings)
-    return 3 if isinstance(place, str) and place.startswith(("postgresql://", "postgres://")) else 63
+    place, at_once = ledger_place(settings), settings.transfer.concurrency
+    if isinstance(place, str) and place.startswith(("postgresql://", "postgres://")):
+        return 3 * at_once
+    return max(3 * at_once, min(31 * at_once, engine.BATCH_ITEMS - at_once))
 
 
 def transfer_settings(settings: Settings) -> TransferSettings:

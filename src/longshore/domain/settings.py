@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Final
 
 from longshore.errors import BadInput
 
@@ -50,6 +51,9 @@ class ReconcileSettings:
     stale_part_s: float = 3600.0
 
 
+BATCH_ITEMS: Final = 512  # bodies that are published together at the most
+
+
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
     """Everything the worker and the flow need to know."""
@@ -57,7 +61,7 @@ class EngineSettings:
     concurrency: int = 32  # transfers at once in this process
     ahead: int = 480  # leases held beyond the running ones, so that claims and publishing come in batches
     small_bytes: int = 262_144  # a body up to here stays in memory until it is published
-    batch_items: int = 512
+    batch_items: int = BATCH_ITEMS
     batch_bytes: int = 64 << 20
     max_bytes: int = 1 << 40
     deadline_s: float | None = None

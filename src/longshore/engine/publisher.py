@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 FINALIZE: Final = "FINALIZE"
 EPOCHS_LOOKED_AT: Final = 20  # further back, leftovers are the reconciler's
+ENOUGH_BYTES: Final = 16 << 20  # a batch that has so much to write gains nothing from waiting
 WAIT_S: Final = 0.1  # how long a body waits for company while transfers go on that may bring some
 failpoints.declare("publish.begin", "publish.staged", "publish.intents", "publish.linked", "publish.clean")
 
@@ -54,6 +55,7 @@ class Publisher:
         self._ledger, self._store, self._threads = ledger, store, threads
         self._items, self._size = items, size
         self._ready: list[Parcel] = []
+        self._ready_bytes = 0  # of bodies in memory
         self._lanes = 2
         self._busy: set[asyncio.Task[None]] = set()
         self._published: dict[tuple[str, int], list[Staged]] = {}
@@ -73,6 +75,7 @@ class Publisher:
             self._since = loop.time()
         self._ready.append(parcel)
         if isinstance(staged.body, bytes):
+            self._ready_bytes += staged.size_bytes
             self.waiting_bytes += staged.size_bytes
             self.on_change(self.waiting_bytes)
         if not self._starting:
@@ -119,7 +122,7 @@ class Publisher:
 
     def _is_due(self) -> bool:
         """Tell whether what is ready should leave now; if not, see to it that it does in time."""
-        if len(self._ready) >= self._items or not self.more_come():
+        if len(self._ready) >= self._items or self._ready_bytes >= ENOUGH_BYTES or not self.more_come():
             return True
         loop = asyncio.get_running_loop()
         left = self._since + WAIT_S - loop.time()
@@ -145,6 +148,7 @@ class Publisher:
             if size >= self._size:
                 break
         batch, self._ready = self._ready[:count], self._ready[count:]
+        self._ready_bytes -= size
         self._since = asyncio.get_running_loop().time()
         return batch
 
