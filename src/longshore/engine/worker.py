@@ -77,6 +77,7 @@ class Worker:
     def _drain_now(self, why: str) -> None:
         self.tally.stopped_by = self.tally.stopped_by or why
         self._draining = True
+        self._tools.turn_away()  # now, not when the loop comes round: a place that gets free meanwhile is nobody's
         self._wake.set()
 
     def _abort_now(self) -> None:
