@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from longshore.first_use import names_of
+
 __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # type checkers know the name; importing `typing` would be half of what `--help` costs
 if TYPE_CHECKING:
-    from typing import Any
-
     from longshore.depot import AsyncDepot, Depot
     from longshore.depot.sync import open_depot as open  # noqa: A004 -- `longshore.open` is the name people expect
     from longshore.domain.keys import canonical_url, content_key, job_key, op_key
@@ -35,31 +35,24 @@ __all__ = [
     "open",
 ]
 
-_HOME = {
-    "Artifact": ("longshore.domain.model", "Artifact"),
-    "AsyncDepot": ("longshore.depot", "AsyncDepot"),
-    "Depot": ("longshore.depot", "Depot"),
-    "Input": ("longshore.engine.own", "Input"),
-    "JobFailed": ("longshore.engine.own", "JobFailed"),
-    "Result": ("longshore.engine.own", "Result"),
-    "job_type": ("longshore.engine.own", "job_type"),
-    "JobRequest": ("longshore.domain.model", "JobRequest"),
-    "Scope": ("longshore.domain.model", "Scope"),
-    "Status": ("longshore.domain.states", "Status"),
-    "canonical_url": ("longshore.domain.keys", "canonical_url"),
-    "content_key": ("longshore.domain.keys", "content_key"),
-    "download_request": ("longshore.domain.requests", "download_request"),
-    "job_key": ("longshore.domain.keys", "job_key"),
-    "op_key": ("longshore.domain.keys", "op_key"),
-    "open": ("longshore.depot.sync", "open_depot"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import on first use: `longshore --help` must not pay for libcurl."""
-    if name in _HOME:
-        from importlib import import_module
-
-        module, attribute = _HOME[name]
-        return getattr(import_module(module), attribute)
-    raise AttributeError(f"module 'longshore' has no attribute {name!r}")
+__getattr__ = names_of(
+    __name__,
+    {
+        "Artifact": ".domain.model",
+        "AsyncDepot": ".depot",
+        "Depot": ".depot",
+        "Input": ".engine.own",
+        "JobFailed": ".engine.own",
+        "Result": ".engine.own",
+        "job_type": ".engine.own",
+        "JobRequest": ".domain.model",
+        "Scope": ".domain.model",
+        "Status": ".domain.states",
+        "canonical_url": ".domain.keys",
+        "content_key": ".domain.keys",
+        "download_request": ".domain.requests",
+        "job_key": ".domain.keys",
+        "op_key": ".domain.keys",
+        "open": ".depot.sync:open_depot",
+    },
+)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # every name is imported on first use: whoever needs one part need not wait for the others
+from longshore.first_use import names_of
+
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from longshore.lists.lines import BadLine
     from longshore.lists.read import FORMATS, read_list
 else:
-    _HOME = {
-        "BadLine": "lines",
-        "FORMATS": "read",
-        "read_list": "read",
-    }
-
-    def __getattr__(name: str) -> object:
-        if name not in _HOME:
-            raise AttributeError(f"module 'longshore.lists' has no attribute {name!r}")
-        from importlib import import_module
-
-        return getattr(import_module(f"longshore.lists.{_HOME[name]}"), name)
+    __getattr__ = names_of(
+        __name__,
+        {
+            "BadLine": ".lines",
+            "FORMATS": ".read",
+            "read_list": ".read",
+        },
+    )
 
 
 __all__ = [

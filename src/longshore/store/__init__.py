@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # every name is imported on first use: whoever needs one part need not wait for the others
+from longshore.first_use import names_of
+
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from longshore.store.contract import Staged, Store
     from longshore.store.local import LocalStore
@@ -15,31 +17,27 @@ if TYPE_CHECKING:
     from longshore.store.room import QuotaSettings, Reservation, Room
     from longshore.store.settings import StoreSettings
 else:
-    _HOME = {
-        "Held": "records",
-        "LocalStore": "local",
-        "Part": "parts",
-        "PartFacts": "parts",
-        "Problem": "records",
-        "Pump": "pump",
-        "Quarantined": "records",
-        "QuotaSettings": "room",
-        "Reservation": "room",
-        "Room": "room",
-        "Staged": "contract",
-        "Store": "contract",
-        "StoreSettings": "settings",
-        "open_store": "opening",
-        "place": "placing",
-        "shard_of": "names",
-    }
-
-    def __getattr__(name: str) -> object:
-        if name not in _HOME:
-            raise AttributeError(f"module 'longshore.store' has no attribute {name!r}")
-        from importlib import import_module
-
-        return getattr(import_module(f"longshore.store.{_HOME[name]}"), name)
+    __getattr__ = names_of(
+        __name__,
+        {
+            "Held": ".records",
+            "LocalStore": ".local",
+            "Part": ".parts",
+            "PartFacts": ".parts",
+            "Problem": ".records",
+            "Pump": ".pump",
+            "Quarantined": ".records",
+            "QuotaSettings": ".room",
+            "Reservation": ".room",
+            "Room": ".room",
+            "Staged": ".contract",
+            "Store": ".contract",
+            "StoreSettings": ".settings",
+            "open_store": ".opening",
+            "place": ".placing",
+            "shard_of": ".names",
+        },
+    )
 
 
 __all__ = [
