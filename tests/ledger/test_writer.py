@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -12,8 +15,9 @@ import pytest
 from longshore import failpoints
 from longshore.domain.model import Status
 from longshore.errors import BadInput, Unavailable
-from longshore.ledger import Ledger
+from longshore.ledger import Ledger, turns
 from longshore.ledger.planning import plan as plan_verb
+from longshore.ledger.sqlite import lock_path
 from longshore.ledger.tx import Tx
 from tests.ledger.acts import HOME, downloads, plan
 
@@ -126,3 +130,38 @@ def test_no_statement_is_prepared_anew_at_each_bind(ledger_file: Path) -> None:
     connection = connect(ledger_file)
     assert connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) == 1
     connection.close()
+
+
+def test_whoever_waits_long_for_another_process_is_told_which(
+    ledger_file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A process that stands still inside a transaction (Ctrl-Z) holds up all others: they say so, and then go on."""
+    monkeypatch.setattr(turns, "LONG_S", 0.05)
+    told = threading.Event()
+    monkeypatch.setattr(turns, "log", Telling(turns.log, told))
+    child = (
+        "import fcntl, sys; file = open(sys.argv[1]); fcntl.flock(file, fcntl.LOCK_EX); print(1, flush=True); input()"
+    )
+    command = [sys.executable, "-c", child, str(lock_path(ledger_file))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"1\n"
+        with Ledger.open(ledger_file) as ledger:
+            planned = ledger.backend.submit(lambda tx: plan_verb(tx, HOME, downloads(1)))
+            assert told.wait(60)
+            assert not planned.done()
+            other.communicate(b"\n")
+            assert planned.result(60)[0].created
+    assert f"process {other.pid}" in caplog.text
+    assert f"kill -CONT {other.pid}" in caplog.text
+
+
+class Telling:
+    """The logger, and a flag that it was used."""
+
+    def __init__(self, log: logging.Logger, told: threading.Event) -> None:
+        self._log, self._told = log, told
+
+    def warning(self, *words: object) -> None:
+        self._log.warning(*words)
+        self._told.set()

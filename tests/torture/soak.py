@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from longshore.domain.model import Scope
 from longshore.domain.states import Status
 from longshore.errors import Locked
 from longshore.ledger import Ledger
+from longshore.ledger.sqlite import lock_path
+from longshore.ledger.turns import holder_of
 from tests.support import origin as lies
 from tests.support.disks import filled, small_disk
 from tests.support.origin import Behaviour, Origin, Thing, check_stamps, stamped
@@ -248,16 +251,32 @@ class Soak:
                 while len(self.origin.requests) < seen + 20 and time.monotonic() < end:
                     time.sleep(0.01)
         elif fault.kind == "cancel":
-            with self._open() as depot:
-                waiting = sorted(self.job_ids.values())
-                depot.cancel([waiting[fault.after * 7 % len(waiting)]])
+            self._beside_sleepers(lambda: self._cancel(fault), stopped)
         elif fault.kind == "gc":
-            with self._open() as depot, contextlib.suppress(Locked):
-                depot.gc(grace_s=0.0)
-                depot.verify(everything=True)
-                depot.reconcile()
+            self._beside_sleepers(self._collect, stopped)
         elif fault.kind == "server" and self.cluster is not None:
             self.cluster.restart(immediate=True)
+
+    def _cancel(self, fault: Fault) -> None:
+        with self._open() as depot:
+            waiting = sorted(self.job_ids.values())
+            depot.cancel([waiting[fault.after * 7 % len(waiting)]])
+
+    def _collect(self) -> None:
+        with self._open() as depot, contextlib.suppress(Locked):
+            depot.gc(grace_s=0.0)
+            depot.verify(everything=True)
+            depot.reconcile()
+
+    def _beside_sleepers(self, act: Callable[[], None], stopped: list[subprocess.Popen[bytes]]) -> None:
+        """Act on the depot; a worker that fell asleep inside a transaction is woken, as whoever reads our warning would."""
+        with ThreadPoolExecutor(1) as thread:
+            acting = thread.submit(act)
+            while not wait([acting], timeout=0.2).done:
+                for one in stopped:
+                    if self.cluster is None and one.pid == ledger_holder(self.depot / "ledger.db"):
+                        one.send_signal(signal.SIGCONT)
+            acting.result()
 
     def _end(self, workers: list[subprocess.Popen[bytes]]) -> None:
         """Ask them to stop, as an operator would; who sleeps is woken. Who does not go then is a fault of ours."""
@@ -334,6 +353,15 @@ def _store(home: Path, megabytes: int) -> Iterator[Path]:
             yield disk / "store"
     else:
         yield home / "store"
+
+
+def ledger_holder(path: Path) -> int | None:
+    """Name the process that is in a transaction of this ledger."""
+    lock = os.open(lock_path(path), os.O_RDONLY)
+    try:
+        return holder_of(lock)
+    finally:
+        os.close(lock)
 
 
 def soak(

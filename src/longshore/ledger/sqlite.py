@@ -6,7 +6,6 @@ IMMEDIATE, because SQLite's own busy handler sleeps and starves.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import threading
@@ -25,6 +24,7 @@ from longshore import failpoints
 from longshore.domain.budgets import NO_BUDGET, Budget
 from longshore.domain.model import Micros
 from longshore.errors import LongshoreError, Unavailable
+from longshore.ledger import turns
 from longshore.ledger.connection import connect, translated, wall_clock
 from longshore.ledger.statements import Dialect, Statement, statements
 from longshore.ledger.tx import Row, Tx
@@ -206,11 +206,11 @@ class Sqlite:
         """Run a group in one transaction: each verb in a savepoint of its own, one commit for all."""
         failure: LongshoreError | None = None
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            turns.take(self._lock, self.path)
             try:
                 self._transact(group)
             finally:
-                fcntl.flock(self._lock, fcntl.LOCK_UN)
+                turns.give_back(self._lock)
             failpoints.hit("ledger.committed")
         except (apsw.Error, OSError) as error:
             failure = translated(error, self.path)
