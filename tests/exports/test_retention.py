@@ -71,6 +71,25 @@ def test_once_a_day_what_is_old_and_unused_goes_and_still_answers(ledger: Ledger
     assert retention.daily() is not None
 
 
+def test_a_clock_that_jumps_makes_nobody_forget(ledger: Ledger, clock: Clock, tmp_path: Path) -> None:
+    """A year ahead for an hour, then back: what was over yesterday is still there."""
+    ids = plan(ledger, urls(0, 10))
+    ledger.cancel(SCOPE, ids)
+    retention, there = keeper(ledger, tmp_path), set(ids)
+    assert retention.daily() is not None
+    clock.sleep(DAY_S + 365 * DAY_S)
+    assert retention.daily() is None
+    clock.sleep(3_600)
+    assert retention.daily() is None
+    clock.sleep(-365 * DAY_S)
+    assert retention.daily() is None
+    assert {row.job_id for row in manifest_rows(ledger, SCOPE)} == there
+    for _ in range(100):  # days that really pass, each with its look
+        clock.sleep(DAY_S)
+        assert retention.daily() is not None
+    assert not list(manifest_rows(ledger, SCOPE))
+
+
 def test_the_audit_log_and_remembered_requests_are_bounded(ledger: Ledger, clock: Clock, tmp_path: Path) -> None:
     plan(ledger, urls(0, 1))
     for _ in range(3):
@@ -86,6 +105,8 @@ def test_the_audit_log_and_remembered_requests_are_bounded(ledger: Ledger, clock
     assert len(ledger.read(tokens.audit_entries, SCOPE)) == 3
     clock.sleep(366 * DAY_S)
     ledger.write(tokens.audit, SCOPE, tokens.NewEntry("t", "post", "/young", "10.0.0.1"))
+    assert keeper(ledger, tmp_path).daily() is None, "nobody looked for a year: that may be the clock"
+    clock.sleep(DAY_S)
     keeper(ledger, tmp_path).daily()
     assert [line.target for line in ledger.read(tokens.audit_entries, SCOPE)] == ["/young"]
 

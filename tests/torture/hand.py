@@ -19,6 +19,7 @@ from typing import Any
 
 import longshore
 from longshore.domain.model import SECOND, Micros
+from longshore.errors import Unavailable
 from longshore.ledger import Ledger
 from longshore.ledger.connection import wall_clock
 
@@ -60,16 +61,26 @@ def weight() -> dict[str, int]:
     return {"descriptors": len(os.listdir("/proc/self/fd")), "threads": threading.active_count(), "resident": resident}
 
 
+def work(where: str) -> None:
+    """Work until nothing is left. A server that is away when we begin is said in one line, as the command line does."""
+    try:
+        with longshore.open(where) as depot:
+            depot.run(handle_signals=True)
+    except Unavailable as away:
+        print(away, file=sys.stderr)
+        sys.exit(away.exit_code)
+
+
 def main() -> None:
     where, *rest = sys.argv[1:]
     if spec := os.environ.get("LONGSHORE_TEST_CLOCK"):
         set_clock(spec)
     if skew := os.environ.get("LONGSHORE_TEST_WALL"):
         set_wall(float(skew))
+    if not rest:
+        work(where)
+        return
     with longshore.open(where) as depot:
-        if not rest:
-            depot.run(handle_signals=True)
-            return
         weights: list[dict[str, int]] = []
         for _ in range(3):
             depot.run(max_wait_s=0 if len(weights) == 0 else None)

@@ -67,6 +67,7 @@ def test_killed_at_every_call_on_postgres(tmp_path: Path, postgres_cluster: Clus
 
 
 @pytest.mark.torture
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("call", ["openat", "pwrite64", "fsync", "linkat", "unlinkat"])
 def test_killed_again_while_recovering(sweep: Sweep, call: str) -> None:
     """The first dies at the link, the next one at the N-th call of its recovery."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from longshore.ledger import Ledger
 
 DAY: Final = 86_400 * SECOND
+SEEN: Final = 7 * DAY  # a look forgets only what the look before it saw grow old: a clock may jump by years
 STAMP: Final = "retention.last"
 ARCHIVE: Final = "archive"
 
@@ -41,12 +42,18 @@ class Retention:
         self._ledger, self._settings, self._depot = ledger, settings, depot
 
     def daily(self) -> Forgotten | None:
-        """Do it if it was not done within a day, by the ledger's clock."""
+        """Do it if it was not done within a day, by the ledger's clock.
+
+        If the last look was long ago, or is still to come, the clock may have jumped: this look is the first of its time,
+        and tomorrow's forgets.
+        """
         now, stamp = self._ledger.now(), self._depot / STAMP
+        ago = None
         with contextlib.suppress(OSError, ValueError):
-            if now - DAY < int(stamp.read_text("ascii")) <= now:
-                return None
-        done = self.enforce(now)
+            ago = now - int(stamp.read_text("ascii"))
+        if ago is not None and 0 <= ago < DAY:
+            return None
+        done = self.enforce(now) if ago is None or 0 < ago <= SEEN else None
         stamp.write_text(str(now), "ascii")
         return done
 
