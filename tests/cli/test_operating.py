@@ -166,10 +166,66 @@ def test_a_restore_of_halves_that_do_not_fit_tells_the_truth(depot: Path, tmp_pa
 def test_a_damaged_or_foreign_backup_is_refused(tmp_path: Path, depot: Path) -> None:
     (tmp_path / "other").mkdir()
     assert invoke("restore", tmp_path / "other", "--depot", depot).code == 2
-    (tmp_path / "other" / "backup.json").write_text("{}")
     (tmp_path / "other" / "ledger.db").write_bytes(os.urandom(8192))
+    for note in (b"{}", b"[]", os.urandom(64), b'{"longshore_backup": 99}'):
+        (tmp_path / "other" / "backup.json").write_bytes(note)
+        assert invoke("restore", tmp_path / "other", "--depot", depot).code == 2
+    (tmp_path / "other" / "backup.json").write_text('{"longshore_backup": 1}')
     assert invoke("restore", tmp_path / "other", "--depot", depot).code == 5
-    assert not (depot / "ledger.db").exists()
+    assert not depot.exists()
+
+
+def others_can_read(*places: Path) -> list[Path]:
+    """What somebody else can reach below some directories, which are themselves what they are."""
+    found = [path for place in places for path in (place, *place.rglob("*"))]
+    return [path for path in found if path.stat().st_mode & 0o007 or (path.is_dir() and path.stat().st_mode & 0o070)]
+
+
+def test_what_leaves_a_private_depot_is_private_from_the_first_byte(depot: Path, tmp_path: Path) -> None:
+    """Backup, restored depot and archive have the same URLs and hashes of tokens as the ledger; so have half-written ones."""
+    fill(depot, tmp_path / "in")
+    backup, restored, archive = tmp_path / "b" / "backup", tmp_path / "r" / "new", tmp_path / "a" / "archive"
+    with Origin() as origin:
+        assert invoke("get", origin.url("/nothing-here"), "--depot", depot, *NET).code == 3
+    before = os.umask(0)
+    try:
+        for stop in ("backup.ledger=kill", "backup.blob=kill", ""):
+            execute("backup", backup, "--depot", depot, env={"LONGSHORE_FAILPOINTS": stop})
+            assert others_can_read(backup.parent) == []
+        for stop in ("restore.blob=kill", "restore.ledger=kill", ""):
+            execute("restore", backup, "--depot", restored, env={"LONGSHORE_FAILPOINTS": stop})
+            assert others_can_read(restored.parent) == []
+        for stop in ("purge.archive=kill", ""):
+            arguments = ("purge", "--older-than", 0, "--archive", archive, "--depot", depot)
+            execute(*arguments, env={"LONGSHORE_FAILPOINTS": stop})
+            assert others_can_read(archive.parent) == []
+    finally:
+        os.umask(before)
+    assert {
+        path.stat().st_mode & 0o777 for path in (backup / "ledger.db", restored / "ledger.db", *archive.iterdir())
+    } == {0o600}
+    sound(restored)
+
+
+def test_a_backup_goes_only_where_nothing_else_is(depot: Path, tmp_path: Path) -> None:
+    """Not into what it copies, not among somebody's files; a backup that was cut goes on."""
+    fill(depot, tmp_path / "in")
+    (tmp_path / "to-depot").symlink_to(depot)
+    for inside in (depot, depot / "inside", depot / "store" / "x", tmp_path / "to-depot" / "y"):
+        ran = invoke("backup", inside, "--depot", depot)
+        assert (ran.code, "inside" in ran.stderr) == (2, True), ran.stderr
+    assert not (depot / "inside").exists()
+    ran = invoke("backup", tmp_path / "in", "--depot", depot)
+    assert (ran.code, "a.txt" in ran.stderr) == (2, True)
+    assert sorted(path.name for path in (tmp_path / "in").iterdir()) == ["a.txt", "b.txt", "deep"]
+    assert invoke("backup", tmp_path / "in" / "a.txt", "--depot", depot).code == 2
+    cut = execute("backup", tmp_path / "bk", "--depot", depot, env={"LONGSHORE_FAILPOINTS": "backup.blob=kill"})
+    assert cut.code == -9
+    ran = invoke("restore", tmp_path / "bk", "--depot", tmp_path / "new")
+    assert (ran.code, "before its end" in ran.stderr) == (2, True)
+    invoke("backup", tmp_path / "bk", "--depot", depot).ok()
+    invoke("restore", tmp_path / "bk", "--depot", tmp_path / "new").ok()
+    assert invoke("restore", tmp_path / "bk", "--depot", tmp_path / "new").code == 2
 
 
 def test_migrate_says_when_there_is_nothing_to_do(depot: Path, tmp_path: Path) -> None:

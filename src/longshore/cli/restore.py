@@ -18,8 +18,9 @@ from longshore.cli.verify import tell_report
 def command(call: Call, source: Path) -> int:
     """Bring the backup at SOURCE into a new depot (--depot), then compare rows and files. Exit 5 when bytes are missing."""
     from longshore.depot.backing import restore
+    from longshore.depot.wiring import store_settings
 
-    copied = restore(source, Path(call.settings.depot), note=telling(call))
+    copied = restore(source, Path(call.settings.depot), store_settings(call.settings), note=telling(call))
     tell_copied(call, "restore", copied)
     with call.depot() as depot:
         report = depot.reconcile()
