@@ -11,6 +11,7 @@ import pytest
 
 from longshore.checker import check
 from longshore.checker.check import LocalFiles
+from tests.cli.conftest import put_instead
 from tests.support.origin import Origin, Thing
 from tests.support.program import execute, invoke
 
@@ -252,6 +253,53 @@ def test_gc_takes_only_what_nothing_refers_to(depot: Path, tmp_path: Path) -> No
     assert invoke("gc", "--depot", depot, "--json").ok().of("collected") == []
     (gone,) = invoke("gc", "--grace", 0, "--depot", depot, "--json").ok().of("collected")
     assert (gone["action"], gone["size_bytes"]) == ("removed", 6)
+    sound(depot)
+
+
+@pytest.mark.parametrize("instead", ["nothing", "file", "directory", "dangling"])
+def test_a_store_that_is_not_mounted_is_not_taken_for_a_lost_one(depot: Path, tmp_path: Path, instead: str) -> None:
+    """Two blobs are few, and still: nothing is begun in its place, nothing marked, nothing planned."""
+    fill(depot, tmp_path / "in")
+    store, listing = depot / "store", tmp_path / "list"
+    listing.write_text("https://example.org/a\n")
+    store.rename(tmp_path / "away")
+    put_instead(store, instead)
+    for command in ("reconcile --dry-run", "reconcile", "verify", "gc", f"put {listing}", "get https://example.org/a"):
+        ran = invoke(*command.split(), "--depot", depot)
+        assert (ran.code, str(store) in ran.stderr, "--store-lost" in ran.stderr) == (5, True, True), ran.stderr
+        assert not store.is_dir() or list(store.iterdir()) == [], command
+    (status,) = invoke("status", "--depot", depot, "--json").ok().of("status")
+    assert {name: n for name, n in status["jobs"].items() if n} == {"completed": 2}
+    if instead != "nothing":
+        store.rmdir() if instead == "directory" else store.unlink()
+    (tmp_path / "away").rename(store)
+    invoke("reconcile", "--depot", depot).ok()
+    sound(depot)
+
+
+def test_a_lost_store_is_begun_anew_when_that_is_said(depot: Path, tmp_path: Path) -> None:
+    with Origin() as origin:
+        urls = [origin.add(f"/{n}", Thing(b"%d" % n * 500)) for n in range(2)]
+        invoke("get", *urls, "--depot", depot, *NET).ok()
+        (depot / "store").rename(tmp_path / "away")
+        assert invoke("reconcile", "--store-lost", "--dry-run", "--depot", depot).code == 2
+        assert not (depot / "store").exists()
+        ran = invoke("reconcile", "--store-lost", "--depot", depot, "--json")
+        assert (ran.code, [one["kind"] for one in ran.of("finding")]) == (5, ["missing_blob"] * 2)
+        invoke("run", "--depot", depot, *NET).ok()
+        invoke("reconcile", "--depot", depot).ok()
+    sound(depot)
+
+
+def test_one_blob_deleted_by_hand_is_fetched_again(depot: Path) -> None:
+    with Origin() as origin:
+        urls = [origin.add(f"/{n}", Thing(b"%d" % n * 500)) for n in range(2)]
+        lost, *_ = invoke("get", *urls, "--depot", depot, "--json", *NET).ok().of("completed")
+        Path(lost["path"]).unlink()
+        ran = invoke("reconcile", "--depot", depot, "--json")
+        assert (ran.code, [one["kind"] for one in ran.of("finding")]) == (5, ["missing_blob"])
+        invoke("run", "--depot", depot, *NET).ok()
+        invoke("reconcile", "--depot", depot).ok()
     sound(depot)
 
 

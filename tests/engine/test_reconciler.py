@@ -174,6 +174,23 @@ def test_a_store_that_is_not_mounted_loses_nothing(
     assert depot.reconcile().findings == []
 
 
+def test_a_store_without_a_trace_loses_nothing_however_few_it_should_hold(
+    make_depot: MakeDepot, origin: Origin, tmp_path: Path
+) -> None:
+    """One blob is enough; whoever says that the store is lost gets everything planned again, once."""
+    depot = make_depot()
+    (got,) = depot.get([origin.add("/a", Thing(stamped(1, 500)))])
+    (tmp_path / "depot" / "store" / "default").rename(tmp_path / "away")
+    for look in (depot.verify, depot.reconcile, depot.reconcile):
+        assert kinds(look().findings) == [("store_empty", False)]
+    assert depot.ledger.results(depot.scope, got.job_id)[0].availability == "available"
+    assert kinds(depot.reconcile(store_lost=True).findings) == [("missing_blob", False)]
+    assert kinds(depot.reconcile().findings) == [("missing_blob", False)], "what was marked is said as before"
+    assert depot.run().completed == 1
+    depot.reconcile()
+    assert depot.reconcile().findings == []
+
+
 def _blobs(depot: Depot) -> list[Path]:
     paths = [depot.store.path(held.scope, held.pointer) for held in list(depot.store.walk())]
     return [path for path in paths if path is not None]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from longshore import failpoints
 from longshore.depot.collecting import UNNAMED, give_back
 from longshore.depot.losses import Loss, mark_lost, told_losses
-from longshore.depot.records import Report
+from longshore.depot.records import EVERYBODY, STORE_EMPTY, Report
 from longshore.depot.slices import WHOLE, Slice, next_slice
 from longshore.domain.model import SECOND, Artifact, Job, Scope
 from longshore.domain.states import TERMINAL
@@ -39,8 +39,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PAGE: Final = 500
-EVERYBODY: Final = Scope("", "")  # what is found is no tenant's
-EMPTY_FROM: Final = 100  # artifacts from which a store without a single blob is taken for one that is not mounted
+EMPTY_FROM: Final = (
+    100  # artifacts that nobody deletes by hand: without one of their blobs, a store is not the right one
+)
 _SENTENCES: Final = {
     "expired_leases": "leases had run out and were not given back",
     "stale_effects": "intents of jobs that are over stood open",
@@ -72,7 +73,7 @@ class Reconciler:
         self._ledger, self._store, self._settings, self._depot = ledger, store, settings, depot
         self._retention = retention
 
-    def reconcile(self, dry_run: bool = False, part: Slice = WHOLE) -> Report:
+    def reconcile(self, dry_run: bool = False, part: Slice = WHOLE, *, store_lost: bool = False) -> Report:
         """Compare everything (or a slice of it) with everything; heal what can be healed unless it is a dry run."""
         report = Report()
         if self._ledger.frozen and not dry_run:
@@ -85,7 +86,7 @@ class Reconciler:
                 if not dry_run:
                     give_back(self._ledger, self._store)
                 self._files_without_rows(report, dry_run, part)
-                self._rows_without_files(report, dry_run, part)
+                self._rows_without_files(report, dry_run, part, store_lost)
             failpoints.hit("reconcile.end")
         return report
 
@@ -178,19 +179,23 @@ class Reconciler:
         failpoints.hit("reconcile.restored")
         return False
 
-    def _rows_without_files(self, report: Report, dry_run: bool, part: Slice) -> None:
+    def _rows_without_files(self, report: Report, dry_run: bool, part: Slice, store_lost: bool) -> None:
         """Say of every artifact whose bytes are gone that they are, now and at every later look, and fetch them again."""
         for scope in self._ledger.read(scopes_known):
             for page in self._artifacts(scope, part):
                 gone = self._gone(scope, page)
-                if len(gone) >= EMPTY_FROM and len(gone) == len(page) and not report.checked:
-                    report.found(
-                        "store_empty", scope, "store", "no blob at all is there: is it mounted? Nothing was marked"
-                    )
+                if not store_lost and not report.checked and self._is_another(page, gone):
+                    report.found(*STORE_EMPTY)
                     return
                 self._tell_lost(report, scope, [one for one in page if one.artifact_id in gone], dry_run)
                 back = [one for one in page if one.availability == "missing" and one.artifact_id not in gone]
                 self._tell_back(report, scope, back, dry_run)
+
+    def _is_another(self, page: list[Artifact], gone: set[str]) -> bool:
+        """Tell whether what we look at cannot be the store that these artifacts were published to."""
+        if not any(one.availability == "available" for one in page if one.artifact_id in gone):
+            return False  # said and marked before
+        return self._store.blank() or EMPTY_FROM <= len(gone) == len(page)
 
     def _tell_lost(self, report: Report, scope: Scope, lost: list[Artifact], dry_run: bool) -> None:
         if not lost:

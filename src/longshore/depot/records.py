@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from longshore.domain.model import Artifact, Scope
 from longshore.domain.states import Status
+
+EVERYBODY: Final = Scope("", "")  # what is found is no tenant's
+STORE_EMPTY: Final = ("store_empty", EVERYBODY, "store", "no blob at all is there: is it mounted? Nothing was marked")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from longshore.depot.records import Report
+from longshore.depot.records import STORE_EMPTY, Report
 from longshore.domain.model import Artifact, Scope
-from longshore.engine.questions import artifacts_after
+from longshore.engine.questions import anything_available, artifacts_after
 from longshore.ledger.registry import mark_available
 from longshore.store import Problem
 
@@ -29,6 +29,9 @@ class Verifier:
     def verify(self, scopes: Sequence[Scope], progress: Progress | None = None) -> Report:
         """Check every artifact of these tenants and projects; each blob is read once."""
         report = Report()
+        if self._store.blank() and self._ledger.read(anything_available):
+            report.found(*STORE_EMPTY)
+            return report
         for scope in scopes:
             seen: dict[str, Problem | None] = {}
             for artifact in all_artifacts(self._ledger, scope):
