@@ -208,6 +208,15 @@ def test_what_leaves_a_private_depot_is_private_from_the_first_byte(depot: Path,
     sound(restored)
 
 
+@pytest.mark.parametrize("option", ["--ledger", "--store"])
+def test_a_restore_touches_no_ledger_and_no_store_elsewhere(depot: Path, tmp_path: Path, option: str) -> None:
+    fill(depot, tmp_path / "in")
+    invoke("backup", tmp_path / "backup", "--depot", depot).ok()
+    ran = invoke("restore", tmp_path / "backup", "--depot", tmp_path / "new", option, tmp_path / "elsewhere")
+    assert (ran.code, "elsewhere" in ran.stderr) == (2, True)
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_backup_goes_only_where_nothing_else_is(depot: Path, tmp_path: Path) -> None:
     """Not into what it copies, not among somebody's files; a backup that was cut goes on."""
     fill(depot, tmp_path / "in")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from longshore import failpoints
 from longshore.depot.collecting import UNNAMED, give_back
 from longshore.depot.losses import Loss, mark_lost, told_losses
-from longshore.depot.records import EVERYBODY, STORE_EMPTY, Report
+from longshore.depot.records import EVERYBODY, Report
 from longshore.depot.slices import WHOLE, Slice, next_slice
 from longshore.domain.model import SECOND, Artifact, Job, Scope
 from longshore.domain.states import TERMINAL
@@ -42,6 +42,7 @@ PAGE: Final = 500
 EMPTY_FROM: Final = (
     100  # artifacts that nobody deletes by hand: without one of their blobs, a store is not the right one
 )
+_WITHOUT_DRY_RUN: Final = "`longshore reconcile` without --dry-run puts this right"
 _SENTENCES: Final = {
     "expired_leases": "leases had run out and were not given back",
     "stale_effects": "intents of jobs that are over stood open",
@@ -136,7 +137,9 @@ class Reconciler:
         healed = self._undone() if dry_run else self._ledger.reconcile_jobs()
         for kind, sentence in _SENTENCES.items():
             if count := getattr(healed, kind):
-                report.found(kind, EVERYBODY, "ledger", f"{count} {sentence}", healed=not dry_run)
+                report.found(
+                    kind, EVERYBODY, "ledger", f"{count} {sentence}", healed=not dry_run, remedy=_WITHOUT_DRY_RUN
+                )
 
     def _undone(self) -> Healed:
         """Put everything right in a transaction that is taken back: what it says is what would be done."""
@@ -155,7 +158,9 @@ class Reconciler:
                 if not dry_run and not self._out_of_reach(held):
                     continue
                 message = "no row names this blob" + (" (quarantined)" if not dry_run else "")
-                report.found("unreferenced_blob", held.scope, held.sha256, message, healed=not dry_run)
+                report.found(
+                    "unreferenced_blob", held.scope, held.sha256, message, healed=not dry_run, remedy=_WITHOUT_DRY_RUN
+                )
 
     def _unknown(self, page: list[Held]) -> list[Held]:
         by_scope: dict[Scope, list[Held]] = {}
@@ -185,7 +190,7 @@ class Reconciler:
             for page in self._artifacts(scope, part):
                 gone = self._gone(scope, page)
                 if not store_lost and not report.checked and self._is_another(page, gone):
-                    report.found(*STORE_EMPTY)
+                    report.found_no_store()
                     return
                 self._tell_lost(report, scope, [one for one in page if one.artifact_id in gone], dry_run)
                 back = [one for one in page if one.availability == "missing" and one.artifact_id not in gone]
@@ -205,16 +210,22 @@ class Reconciler:
         )
         failpoints.hit("reconcile.marked")
         for loss in losses:
-            report.found(
-                "missing_blob", scope, loss.artifact_id, f"the bytes of this artifact are gone; {loss.what_now}"
-            )
+            message = f"the bytes of this artifact are gone; {loss.what_now}"
+            report.found("missing_blob", scope, loss.artifact_id, message, remedy=loss.remedy)
 
     def _tell_back(self, report: Report, scope: Scope, back: list[Artifact], dry_run: bool) -> None:
         right = [one for one in back if self._store.check(scope, one.pointer, one.sha256, one.size_bytes) is None]
         if not dry_run:
             self._ledger.write(mark_available, scope, [one.artifact_id for one in right])
         for one in right:
-            report.found("returned_blob", scope, one.artifact_id, "the bytes are back", healed=not dry_run)
+            report.found(
+                "returned_blob",
+                scope,
+                one.artifact_id,
+                "the bytes are back",
+                healed=not dry_run,
+                remedy=_WITHOUT_DRY_RUN,
+            )
 
     def _artifacts(self, scope: Scope, part: Slice) -> Iterator[list[Artifact]]:
         after = ("", "")
@@ -241,7 +252,14 @@ class Reconciler:
             if not dry_run:
                 self._store.drop_part(facts)
                 failpoints.hit("reconcile.part")
-            report.found("stale_part", facts.scope, facts.job_id, f"part of epoch {facts.epoch}", healed=not dry_run)
+            report.found(
+                "stale_part",
+                facts.scope,
+                facts.job_id,
+                f"part of epoch {facts.epoch}",
+                healed=not dry_run,
+                remedy=_WITHOUT_DRY_RUN,
+            )
         if not self._ledger.frozen:
             sightings.save()
 
