@@ -17,7 +17,7 @@ from longshore.depot.reconciling import Reconciler
 from longshore.domain.model import Scope
 from longshore.domain.requests import download_request
 from longshore.domain.states import Status
-from longshore.errors import Locked
+from longshore.errors import Locked, NoStore
 from tests.engine.conftest import MakeDepot
 from tests.support.origin import Origin, Thing, stamped, status
 
@@ -175,20 +175,25 @@ def test_a_store_that_is_not_mounted_loses_nothing(
 
 
 def test_a_store_without_a_trace_loses_nothing_however_few_it_should_hold(
-    make_depot: MakeDepot, origin: Origin, tmp_path: Path
+    yard: Depot, origin: Origin, tmp_path: Path
 ) -> None:
     """One blob is enough; whoever says that the store is lost gets everything planned again, once."""
-    depot = make_depot()
-    (got,) = depot.get([origin.add("/a", Thing(stamped(1, 500)))])
-    (tmp_path / "depot" / "store" / "default").rename(tmp_path / "away")
-    for look in (depot.verify, depot.reconcile, depot.reconcile):
+    (got,) = yard.get([origin.add("/a", Thing(stamped(1, 500)))])
+    store = tmp_path / "depot" / "store"
+    store.rename(tmp_path / "whole")
+    with pytest.raises(NoStore, match="nothing is there"):
+        Depot(settings=yard.settings)
+    assert not store.exists()
+    (tmp_path / "whole").rename(store)
+    (store / "default").rename(tmp_path / "away")
+    for look in (yard.verify, yard.reconcile, yard.reconcile):
         assert kinds(look().findings) == [("store_empty", False)]
-    assert depot.ledger.results(depot.scope, got.job_id)[0].availability == "available"
-    assert kinds(depot.reconcile(store_lost=True).findings) == [("missing_blob", False)]
-    assert kinds(depot.reconcile().findings) == [("missing_blob", False)], "what was marked is said as before"
-    assert depot.run().completed == 1
-    depot.reconcile()
-    assert depot.reconcile().findings == []
+    assert yard.ledger.results(yard.scope, got.job_id)[0].availability == "available"
+    assert kinds(yard.reconcile(store_lost=True).findings) == [("missing_blob", False)]
+    assert kinds(yard.reconcile().findings) == [("missing_blob", False)], "what was marked is said as before"
+    assert yard.run().completed == 1
+    yard.reconcile()
+    assert yard.reconcile().findings == []
 
 
 def _blobs(depot: Depot) -> list[Path]:

@@ -137,7 +137,7 @@ def _is_backup(directory: Path) -> bool:
     """Tell whether the note of a backup is there and says what it should."""
     try:
         note = json.loads((directory / NOTE).read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
         return False
     return isinstance(note, dict) and note.get("longshore_backup") == FORM
 

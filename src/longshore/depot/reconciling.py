@@ -39,10 +39,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PAGE: Final = 500
-EMPTY_FROM: Final = (
-    100  # artifacts that nobody deletes by hand: without one of their blobs, a store is not the right one
-)
-_WITHOUT_DRY_RUN: Final = "`longshore reconcile` without --dry-run puts this right"
+EMPTY_FROM: Final = 100  # artifacts that nobody deletes by hand: a store with none of their blobs is another one
 _SENTENCES: Final = {
     "expired_leases": "leases had run out and were not given back",
     "stale_effects": "intents of jobs that are over stood open",
@@ -137,9 +134,7 @@ class Reconciler:
         healed = self._undone() if dry_run else self._ledger.reconcile_jobs()
         for kind, sentence in _SENTENCES.items():
             if count := getattr(healed, kind):
-                report.found(
-                    kind, EVERYBODY, "ledger", f"{count} {sentence}", healed=not dry_run, remedy=_WITHOUT_DRY_RUN
-                )
+                _tell(report, dry_run, kind, EVERYBODY, "ledger", f"{count} {sentence}")
 
     def _undone(self) -> Healed:
         """Put everything right in a transaction that is taken back: what it says is what would be done."""
@@ -158,9 +153,7 @@ class Reconciler:
                 if not dry_run and not self._out_of_reach(held):
                     continue
                 message = "no row names this blob" + (" (quarantined)" if not dry_run else "")
-                report.found(
-                    "unreferenced_blob", held.scope, held.sha256, message, healed=not dry_run, remedy=_WITHOUT_DRY_RUN
-                )
+                _tell(report, dry_run, "unreferenced_blob", held.scope, held.sha256, message)
 
     def _unknown(self, page: list[Held]) -> list[Held]:
         by_scope: dict[Scope, list[Held]] = {}
@@ -218,14 +211,7 @@ class Reconciler:
         if not dry_run:
             self._ledger.write(mark_available, scope, [one.artifact_id for one in right])
         for one in right:
-            report.found(
-                "returned_blob",
-                scope,
-                one.artifact_id,
-                "the bytes are back",
-                healed=not dry_run,
-                remedy=_WITHOUT_DRY_RUN,
-            )
+            _tell(report, dry_run, "returned_blob", scope, one.artifact_id, "the bytes are back")
 
     def _artifacts(self, scope: Scope, part: Slice) -> Iterator[list[Artifact]]:
         after = ("", "")
@@ -252,14 +238,7 @@ class Reconciler:
             if not dry_run:
                 self._store.drop_part(facts)
                 failpoints.hit("reconcile.part")
-            report.found(
-                "stale_part",
-                facts.scope,
-                facts.job_id,
-                f"part of epoch {facts.epoch}",
-                healed=not dry_run,
-                remedy=_WITHOUT_DRY_RUN,
-            )
+            _tell(report, dry_run, "stale_part", facts.scope, facts.job_id, f"part of epoch {facts.epoch}")
         if not self._ledger.frozen:
             sightings.save()
 
@@ -292,6 +271,12 @@ class Sightings:
             new = self._path.with_suffix(".new")
             new.write_text(json.dumps(self._now), "utf-8")
             new.replace(self._path)
+
+
+def _tell(report: Report, dry_run: bool, kind: str, scope: Scope, subject: str, message: str) -> None:
+    """Write down what is healed, or would be."""
+    remedy = "`longshore reconcile` without --dry-run puts this right"
+    report.found(kind, scope, subject, message, healed=not dry_run, remedy=remedy)
 
 
 def _pages(items: Iterable[T]) -> Iterator[list[T]]:
