@@ -62,6 +62,7 @@ SELECT {artifact} FROM artifacts AS a
 SELECT COALESCE(SUM(n), 0) FROM counters WHERE tenant_id = :tenant_id AND project_id = :project_id AND status = 'blobs'
 
 -- anything_available --
+-- Ends at the first one; only what is marked missing is passed over.
 SELECT 1 FROM artifacts WHERE tenant_id = :tenant_id AND project_id = :project_id AND availability = 'available' LIMIT 1
 
 -- attempts_named --
