@@ -193,6 +193,7 @@ def test_a_restored_depot_says_how_the_rest_comes_back(filled: Box) -> None:
     assert "fetches them again" in ran.stdout
     (remedy,) = remedies(ran)
     assert "`longshore run`" in remedy
+    assert "get URL" not in remedy
 
 
 def test_leases_that_ran_out_are_no_lost_bytes(filled: Box) -> None:
