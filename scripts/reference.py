@@ -43,7 +43,7 @@ EXIT_CODES = {
     "2": "usage: an option, a setting, an argument that is no URL",
     "3": "some failed for good (a refused scheme or address is a failed item)",
     "4": "stopped with work left",
-    "5": "damage found",
+    "5": "damage found, or the store is not there",
     "6": "token or permission",
     "10": "no depot here (`get` and `add` make one)",
     "11": "locked for maintenance",

@@ -20,6 +20,7 @@ LongshoreError
 │   ├── DiskFull                  no room for these bytes now
 │   ├── OverBudget                the tenant's budget does not allow them
 │   └── StoreUnavailable          may pass by itself
+│       └── NoStore               exit 5, the ledger has artifacts and their store is not there
 ├── NotPermitted                  exit 6
 └── Reasoned                      one item failed for a reason of domain.reasons
 """
@@ -139,6 +140,16 @@ class StoreUnavailable(StoreError):
     """The store does not answer now; it may later."""
 
     reason = "store_unavailable"
+
+
+class NoStore(StoreUnavailable):
+    """The ledger says that bytes are held, and there is no store."""
+
+    exit_code = 5
+    hint = (
+        "mount it or put it back, or name its place with --store; if it is lost for good, `longshore reconcile --store-lost` begins a new"
+        " one and plans what can be fetched again"
+    )
 
 
 class NotPermitted(LongshoreError):

@@ -48,6 +48,16 @@ class Box:
         return {name: count for name, count in status["jobs"].items() if count}
 
 
+def put_instead(store: Path, what: str) -> None:
+    """Put at the place of a store what is there when its disk is not mounted, or something foreign."""
+    if what == "directory":
+        store.mkdir()
+    elif what == "file":
+        store.write_text("x")
+    elif what == "dangling":
+        store.symlink_to(store.with_name("nowhere"))
+
+
 @pytest.fixture
 def box(tmp_path: Path) -> Box:
     return Box(tmp_path, LOOPBACK | {"LONGSHORE_DEPOT": str(tmp_path / "depot")})

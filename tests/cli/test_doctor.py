@@ -12,7 +12,7 @@ from longshore.depot.checkup import MACHINE_CHECKS, filesystem_of
 from longshore.depot.depot_checkup import DEPOT_CHECKS, check_role
 from longshore.store import StoreSettings
 from longshore.store.s3 import S3Objects
-from tests.cli.conftest import Box
+from tests.cli.conftest import Box, put_instead
 from tests.support.ledgers import postgres_ledger as postgres_ledger  # noqa: PLC0414 - the fixture
 from tests.support.origin import Origin, Thing
 from tests.support.postgres import postgres_cluster as postgres_cluster  # noqa: PLC0414 - the fixture
@@ -44,6 +44,32 @@ def test_a_depot_that_works_is_told_so(box: Box, origin: Origin) -> None:
     found = checked(box("doctor", "--json", env={"LONGSHORE_OFFLINE": "1"}))
 
     assert {found[name]["status"] for name in ("depot", "ledger", "clock", "leases", "store", "orphans")} == {"ok"}
+
+
+@pytest.mark.parametrize("instead", ["nothing", "file", "directory", "dangling"])
+def test_a_store_that_is_not_there_fails(box: Box, origin: Origin, instead: str) -> None:
+    """The nearest directory that exists says nothing of the one that should."""
+    box("get", origin.add("/x", Thing())).ok()
+    store = box.depot / "store"
+    store.rename(box.home / "away")
+    put_instead(store, instead)
+
+    ran = box("doctor", "--json", env={"LONGSHORE_OFFLINE": "1"})
+
+    found = checked(ran)
+    assert (ran.code, found["store"]["status"], found["orphans"]["status"]) == (1, "fail", "skip")
+    assert str(store) in found["store"]["evidence"]
+    assert "--store" in found["store"]["remedy"]
+    assert not store.is_dir() or list(store.iterdir()) == [], "looking begins no store"
+
+
+def test_a_file_in_the_place_of_a_new_store_fails(box: Box) -> None:
+    box.depot.mkdir()
+    (box.depot / "store").write_text("x")
+
+    line = checked(box("doctor", "--json", "--only", "store"))["store"]
+
+    assert (line["status"], "not a directory" in line["evidence"]) == ("fail", True)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from longshore.checker import check
 from longshore.checker.check import LocalFiles
+from tests.cli.conftest import put_instead
 from tests.support.origin import Origin, Thing
 from tests.support.program import execute, invoke
 
@@ -166,10 +167,75 @@ def test_a_restore_of_halves_that_do_not_fit_tells_the_truth(depot: Path, tmp_pa
 def test_a_damaged_or_foreign_backup_is_refused(tmp_path: Path, depot: Path) -> None:
     (tmp_path / "other").mkdir()
     assert invoke("restore", tmp_path / "other", "--depot", depot).code == 2
-    (tmp_path / "other" / "backup.json").write_text("{}")
     (tmp_path / "other" / "ledger.db").write_bytes(os.urandom(8192))
+    for note in (b"{}", b"[]", os.urandom(64), b'{"longshore_backup": 99}'):
+        (tmp_path / "other" / "backup.json").write_bytes(note)
+        assert invoke("restore", tmp_path / "other", "--depot", depot).code == 2
+    (tmp_path / "other" / "backup.json").write_text('{"longshore_backup": 1}')
     assert invoke("restore", tmp_path / "other", "--depot", depot).code == 5
-    assert not (depot / "ledger.db").exists()
+    assert not depot.exists()
+
+
+def others_can_read(*places: Path) -> list[Path]:
+    """What somebody else can reach below some directories, which are themselves what they are."""
+    found = [path for place in places for path in (place, *place.rglob("*"))]
+    return [path for path in found if path.stat().st_mode & 0o007 or (path.is_dir() and path.stat().st_mode & 0o070)]
+
+
+def test_what_leaves_a_private_depot_is_private_from_the_first_byte(depot: Path, tmp_path: Path) -> None:
+    """Backup, restored depot and archive have the same URLs and hashes of tokens as the ledger; so have half-written ones."""
+    fill(depot, tmp_path / "in")
+    backup, restored, archive = tmp_path / "b" / "backup", tmp_path / "r" / "new", tmp_path / "a" / "archive"
+    with Origin() as origin:
+        assert invoke("get", origin.url("/nothing-here"), "--depot", depot, *NET).code == 3
+    before = os.umask(0)
+    try:
+        for stop in ("backup.ledger=kill", "backup.blob=kill", ""):
+            execute("backup", backup, "--depot", depot, env={"LONGSHORE_FAILPOINTS": stop})
+            assert others_can_read(backup.parent) == []
+        for stop in ("restore.blob=kill", "restore.ledger=kill", ""):
+            execute("restore", backup, "--depot", restored, env={"LONGSHORE_FAILPOINTS": stop})
+            assert others_can_read(restored.parent) == []
+        for stop in ("purge.archive=kill", ""):
+            arguments = ("purge", "--older-than", 0, "--archive", archive, "--depot", depot)
+            execute(*arguments, env={"LONGSHORE_FAILPOINTS": stop})
+            assert others_can_read(archive.parent) == []
+    finally:
+        os.umask(before)
+    assert {
+        path.stat().st_mode & 0o777 for path in (backup / "ledger.db", restored / "ledger.db", *archive.iterdir())
+    } == {0o600}
+    sound(restored)
+
+
+@pytest.mark.parametrize("option", ["--ledger", "--store"])
+def test_a_restore_touches_no_ledger_and_no_store_elsewhere(depot: Path, tmp_path: Path, option: str) -> None:
+    fill(depot, tmp_path / "in")
+    invoke("backup", tmp_path / "backup", "--depot", depot).ok()
+    ran = invoke("restore", tmp_path / "backup", "--depot", tmp_path / "new", option, tmp_path / "elsewhere")
+    assert (ran.code, "elsewhere" in ran.stderr) == (2, True)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_backup_goes_only_where_nothing_else_is(depot: Path, tmp_path: Path) -> None:
+    """Not into what it copies, not among somebody's files; a backup that was cut goes on."""
+    fill(depot, tmp_path / "in")
+    (tmp_path / "to-depot").symlink_to(depot)
+    for inside in (depot, depot / "inside", depot / "store" / "x", tmp_path / "to-depot" / "y"):
+        ran = invoke("backup", inside, "--depot", depot)
+        assert (ran.code, "inside" in ran.stderr) == (2, True), ran.stderr
+    assert not (depot / "inside").exists()
+    ran = invoke("backup", tmp_path / "in", "--depot", depot)
+    assert (ran.code, "a.txt" in ran.stderr) == (2, True)
+    assert sorted(path.name for path in (tmp_path / "in").iterdir()) == ["a.txt", "b.txt", "deep"]
+    assert invoke("backup", tmp_path / "in" / "a.txt", "--depot", depot).code == 2
+    cut = execute("backup", tmp_path / "bk", "--depot", depot, env={"LONGSHORE_FAILPOINTS": "backup.blob=kill"})
+    assert cut.code == -9
+    ran = invoke("restore", tmp_path / "bk", "--depot", tmp_path / "new")
+    assert (ran.code, "before its end" in ran.stderr) == (2, True)
+    invoke("backup", tmp_path / "bk", "--depot", depot).ok()
+    invoke("restore", tmp_path / "bk", "--depot", tmp_path / "new").ok()
+    assert invoke("restore", tmp_path / "bk", "--depot", tmp_path / "new").code == 2
 
 
 def test_migrate_says_when_there_is_nothing_to_do(depot: Path, tmp_path: Path) -> None:
@@ -196,6 +262,53 @@ def test_gc_takes_only_what_nothing_refers_to(depot: Path, tmp_path: Path) -> No
     assert invoke("gc", "--depot", depot, "--json").ok().of("collected") == []
     (gone,) = invoke("gc", "--grace", 0, "--depot", depot, "--json").ok().of("collected")
     assert (gone["action"], gone["size_bytes"]) == ("removed", 6)
+    sound(depot)
+
+
+@pytest.mark.parametrize("instead", ["nothing", "file", "directory", "dangling"])
+def test_a_store_that_is_not_mounted_is_not_taken_for_a_lost_one(depot: Path, tmp_path: Path, instead: str) -> None:
+    """Two blobs are few, and still: nothing is begun in its place, nothing marked, nothing planned."""
+    fill(depot, tmp_path / "in")
+    store, listing = depot / "store", tmp_path / "list"
+    listing.write_text("https://example.org/a\n")
+    store.rename(tmp_path / "away")
+    put_instead(store, instead)
+    for command in ("reconcile --dry-run", "reconcile", "verify", "gc", f"put {listing}", "get https://example.org/a"):
+        ran = invoke(*command.split(), "--depot", depot)
+        assert (ran.code, str(store) in ran.stderr, "--store-lost" in ran.stderr) == (5, True, True), ran.stderr
+        assert not store.is_dir() or list(store.iterdir()) == [], command
+    (status,) = invoke("status", "--depot", depot, "--json").ok().of("status")
+    assert {name: n for name, n in status["jobs"].items() if n} == {"completed": 2}
+    if instead != "nothing":
+        store.rmdir() if instead == "directory" else store.unlink()
+    (tmp_path / "away").rename(store)
+    invoke("reconcile", "--depot", depot).ok()
+    sound(depot)
+
+
+def test_a_lost_store_is_begun_anew_when_that_is_said(depot: Path, tmp_path: Path) -> None:
+    with Origin() as origin:
+        urls = [origin.add(f"/{n}", Thing(b"%d" % n * 500)) for n in range(2)]
+        invoke("get", *urls, "--depot", depot, *NET).ok()
+        (depot / "store").rename(tmp_path / "away")
+        assert invoke("reconcile", "--store-lost", "--dry-run", "--depot", depot).code == 2
+        assert not (depot / "store").exists()
+        ran = invoke("reconcile", "--store-lost", "--depot", depot, "--json")
+        assert (ran.code, [one["kind"] for one in ran.of("finding")]) == (5, ["missing_blob"] * 2)
+        invoke("run", "--depot", depot, *NET).ok()
+        invoke("reconcile", "--depot", depot).ok()
+    sound(depot)
+
+
+def test_one_blob_deleted_by_hand_is_fetched_again(depot: Path) -> None:
+    with Origin() as origin:
+        urls = [origin.add(f"/{n}", Thing(b"%d" % n * 500)) for n in range(2)]
+        lost, *_ = invoke("get", *urls, "--depot", depot, "--json", *NET).ok().of("completed")
+        Path(lost["path"]).unlink()
+        ran = invoke("reconcile", "--depot", depot, "--json")
+        assert (ran.code, [one["kind"] for one in ran.of("finding")]) == (5, ["missing_blob"])
+        invoke("run", "--depot", depot, *NET).ok()
+        invoke("reconcile", "--depot", depot).ok()
     sound(depot)
 
 

@@ -8,9 +8,13 @@ from pathlib import Path
 import apsw
 import pytest
 
+from longshore.domain.model import Scope
+from longshore.domain.requests import download_request
+from longshore.ledger import Ledger
 from longshore.ledger.connection import translated
 from tests.cli.conftest import Box
 from tests.support.origin import Origin, Thing
+from tests.support.program import Ran
 
 READING = ["status", "run", "verify", "reconcile"]
 
@@ -78,6 +82,19 @@ def test_damaged_bytes_are_exit_5(filled: Box) -> None:
     assert str(blob) not in ran.stdout
 
 
+def test_verify_says_where_damaged_bytes_went(filled: Box) -> None:
+    blob = only_blob(filled)
+    blob.chmod(0o644)
+    blob.write_bytes(b"other bytes")
+
+    ran = filled("verify")
+
+    assert "moved to quarantine" in ran.stdout
+    aside = filled.depot / "store" / ".staging" / "quarantine"
+    assert f"{aside} until `longshore gc`" in ran.stderr
+    assert [path.read_bytes() for path in aside.glob(f"{blob.name}.*") if path.suffix != ".json"] == [b"other bytes"]
+
+
 def test_lost_bytes_are_found_and_fetched_again(filled: Box, origin: Origin) -> None:
     shutil.rmtree(filled.depot / "store" / "default")
 
@@ -137,18 +154,98 @@ def test_a_port_in_use_is_named(box: Box, origin: Origin) -> None:
     assert f"127.0.0.1:{origin.port}" in ran.stderr
 
 
+def only_blob(box: Box) -> Path:
+    (blob,) = (path for path in (box.depot / "store" / "default").rglob("*") if path.is_file())
+    return blob
+
+
+def remedies(ran: Ran) -> list[str]:
+    return [line.strip() for line in ran.stderr.splitlines() if "→" in line]
+
+
 def test_damage_is_told_with_the_way_back(filled: Box) -> None:
-    (blob,) = (path for path in (filled.depot / "store" / "default").rglob("*") if path.is_file())
-    blob.unlink()
+    """What is said is what is left to do: first to plan, then to run, then nothing."""
+    only_blob(filled).unlink()
+    for command in (("verify",), ("reconcile", "--dry-run")):
+        ran = filled(*command)
+        assert ran.code == 5
+        (remedy,) = remedies(ran)
+        assert "`longshore reconcile`" in remedy
+        assert "`longshore run`" in remedy
+
+    for _ in range(2):
+        (remedy,) = remedies(filled("reconcile"))
+        assert "`longshore run`" in remedy
+        assert "get URL" not in remedy
+    filled("run").ok()
+
+    ran = filled("reconcile").ok()
+    assert remedies(ran) == []
+
+
+def test_a_restored_depot_says_how_the_rest_comes_back(filled: Box) -> None:
+    only_blob(filled).unlink()
+    filled("backup", filled.home / "backup").ok()
+
+    ran = filled("restore", filled.home / "backup", env={"LONGSHORE_DEPOT": str(filled.home / "new")})
+
+    assert ran.code == 5
+    assert "fetches them again" in ran.stdout
+    (remedy,) = remedies(ran)
+    assert "`longshore run`" in remedy
+    assert "get URL" not in remedy
+
+
+def test_leases_that_ran_out_are_no_lost_bytes(filled: Box) -> None:
+    with Ledger.open(filled.depot / "ledger.db") as ledger:
+        ledger.plan(Scope("default", "default"), [download_request("https://example.org/a")])
+        ledger.claim("gone", limit=1, ttl_s=1e-6)
+
+    ran = filled("reconcile", "--dry-run")
+
+    assert "expired_leases" in ran.stdout
+    (remedy,) = remedies(ran)
+    assert "without --dry-run" in remedy
+
+
+def test_a_collection_that_is_only_tried_removes_nothing_and_says_so(filled: Box) -> None:
+    blob = only_blob(filled)
+    blob.chmod(0o644)
+    blob.write_bytes(b"other bytes")
+    filled("verify")
+
+    ran = filled("gc", "--grace", 0, "--dry-run").ok()
+
+    assert "1 found, 11 B would be removed" in ran.stderr
+    assert "1 found, 11 B removed" in filled("gc", "--grace", 0).ok().stderr
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"layout": "x"}', '{"layout": 1, "shard_width": "two"}'])
+def test_a_damaged_layout_is_told_with_a_way_that_works(filled: Box, text: str) -> None:
+    layout = filled.depot / "store" / ".layout.json"
+    layout.write_text(text)
 
     ran = filled("verify")
 
-    assert ran.code == 5
-    assert "--refresh" in ran.stderr
+    assert (ran.code, str(layout) in ran.stderr, "{" in ran.stderr) == (1, True, False)
+    assert "remove it" in ran.stderr
+    layout.unlink()
+    filled("verify").ok()
+
+
+def test_a_store_of_another_width_or_kind_is_told(filled: Box) -> None:
+    ran = filled("verify", "--set", "shard.width=3")
+    assert (ran.code, "shard.width = 2" in ran.stderr, "{" in ran.stderr) == (1, True, False)
+    (filled.depot / "store" / ".layout.json").write_text('{"layout": 7, "shard_width": 2}')
+    assert "newer" in filled("verify").stderr
+
+
+def test_a_run_without_work_says_so(filled: Box) -> None:
+    assert "no job waits" in filled("run").ok().stderr
 
 
 def test_reconcile_tells_what_is_missing_until_it_is_back(filled: Box) -> None:
-    shutil.rmtree(filled.depot / "store" / "default")
+    only_blob(filled).unlink()
 
     first = filled("verify", "--json")
     again = [filled("reconcile", "--json"), filled("reconcile", "--dry-run", "--json"), filled("verify", "--json")]

@@ -17,7 +17,7 @@ from longshore.depot.reconciling import Reconciler
 from longshore.domain.model import Scope
 from longshore.domain.requests import download_request
 from longshore.domain.states import Status
-from longshore.errors import Locked
+from longshore.errors import Locked, NoStore
 from tests.engine.conftest import MakeDepot
 from tests.support.origin import Origin, Thing, stamped, status
 
@@ -172,6 +172,28 @@ def test_a_store_that_is_not_mounted_loses_nothing(
     for there, hidden in away:
         hidden.rename(there)
     assert depot.reconcile().findings == []
+
+
+def test_a_store_without_a_trace_loses_nothing_however_few_it_should_hold(
+    yard: Depot, origin: Origin, tmp_path: Path
+) -> None:
+    """One blob is enough; whoever says that the store is lost gets everything planned again, once."""
+    (got,) = yard.get([origin.add("/a", Thing(stamped(1, 500)))])
+    store = tmp_path / "depot" / "store"
+    store.rename(tmp_path / "whole")
+    with pytest.raises(NoStore, match="nothing is there"):
+        Depot(settings=yard.settings)
+    assert not store.exists()
+    (tmp_path / "whole").rename(store)
+    (store / "default").rename(tmp_path / "away")
+    for look in (yard.verify, yard.reconcile, yard.reconcile):
+        assert kinds(look().findings) == [("store_empty", False)]
+    assert yard.ledger.results(yard.scope, got.job_id)[0].availability == "available"
+    assert kinds(yard.reconcile(store_lost=True).findings) == [("missing_blob", False)]
+    assert kinds(yard.reconcile().findings) == [("missing_blob", False)], "what was marked is said as before"
+    assert yard.run().completed == 1
+    yard.reconcile()
+    assert yard.reconcile().findings == []
 
 
 def _blobs(depot: Depot) -> list[Path]:

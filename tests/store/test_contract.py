@@ -174,6 +174,13 @@ def test_found_by_hash(one: Store) -> None:
     assert one.stat(SCOPE, "0" * 64) is None
 
 
+def test_a_place_without_a_trace_is_told_from_one_that_held_something(one: Store) -> None:
+    assert one.blank()
+    [first, _] = publish(one, staged(b"gone", "a"), staged(b"kept", "b"))
+    one.remove(SCOPE, first.pointer)
+    assert not one.blank()
+
+
 def test_removed(one: Store) -> None:
     [blob] = publish(one, staged(b"gone", "a"))
     assert one.remove(SCOPE, blob.pointer)

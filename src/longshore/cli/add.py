@@ -167,10 +167,9 @@ def _held(call: Call, ledger: Ledger, stack: ExitStack) -> Held:
     def sizes() -> Sizes | None:
         if "://" in call.settings.store:  # too far away to be asked for every blob
             return None
-        from longshore.depot.wiring import store_place, store_settings
-        from longshore.store import open_store
+        from longshore.depot.shelves import open_own_store
 
-        store = open_store(store_place(call.settings), store_settings(call.settings))
+        store = open_own_store(call.settings, ledger)
         stack.callback(store.close)
         return store.sizes
 

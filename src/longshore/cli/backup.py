@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 @click.argument("target", type=click.Path(path_type=Path))
 @common
 def command(call: Call, target: Path) -> int:
-    """Copy ledger and blobs to TARGET. Running it again to the same place copies only what is new."""
+    """Copy ledger and blobs to TARGET, an empty directory or an earlier backup, which then gets only what is new.
+
+    What is written there is yours alone to read, as the depot is.
+    """
     from longshore.depot.backing import backup
-    from longshore.depot.wiring import ledger_place
+    from longshore.depot.wiring import ledger_place, store_place
 
     with call.depot() as depot:
         ledger = ledger_place(depot.settings)
@@ -33,7 +36,8 @@ def command(call: Call, target: Path) -> int:
                 "backup copies an embedded depot",
                 hint="use pg_dump and your object store's own means; see docs/how-to/back-up.md",
             )
-        copied = backup(Path(ledger), depot.store, target, now=depot.ledger.now(), note=telling(call))
+        own = [Path(depot.settings.depot), Path(store_place(depot.settings))]
+        copied = backup(Path(ledger), depot.store, target, now=depot.ledger.now(), outside=own, note=telling(call))
     tell_copied(call, "backup", copied)
     return OK
 

@@ -28,5 +28,5 @@ def command(call: Call, grace_h: float, *, dry_run: bool) -> int:
             "summary", {"command": "gc", "items": len(found.items), "bytes": found.bytes, "dry_run": dry_run}
         )
     elif call.verbosity >= 0:
-        say(f"{len(found.items)} found, {size(found.bytes)} removed")
+        say(f"{len(found.items)} found, {size(found.bytes)} {'would be removed' if dry_run else 'removed'}")
     return OK

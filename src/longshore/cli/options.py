@@ -64,13 +64,13 @@ class Call:
         ledger.backend.budget = self.settings.quota.budget()
         return ledger
 
-    def depot(self, *, create: bool = False) -> Depot:
+    def depot(self, *, create: bool = False, store_lost: bool = False) -> Depot:
         """Open the depot; only what plans work may make one."""
         from longshore.depot import Depot
 
         if create:
             self.tell_new()
-        return Depot(settings=self.settings, create=create)
+        return Depot(settings=self.settings, create=create, store_lost=store_lost)
 
     def tell_new(self) -> None:
         """Say where a depot is about to be made: whoever mistypes a place should see it."""

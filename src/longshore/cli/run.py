@@ -62,7 +62,10 @@ def nothing_to_do(call: Call) -> bool:
         jobs = counted(ledger, call)
     if jobs["pending"] or jobs["processing"]:
         return False
-    summarize(call, jobs, Score())
+    if call.json:
+        summarize(call, jobs, Score())
+    elif call.verbosity >= 0:
+        say("nothing to do: no job waits")
     return True
 
 

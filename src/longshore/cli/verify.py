@@ -24,13 +24,29 @@ if TYPE_CHECKING:
 )
 @common
 def command(call: Call, *, all_tenants: bool, full: bool) -> int:
-    """Read every blob again and compare size and SHA-256. Exit 5 when something is damaged or missing."""
+    """Read every blob again and compare size and SHA-256. Exit 5 when something is damaged or missing.
+
+    What is damaged is moved to quarantine, so that the right bytes can take its place; `longshore gc` removes it a week
+    later. What is missing is marked so; `longshore reconcile` and `longshore run` bring it back.
+    """
     with call.depot() as depot:
         report = depot.verify(everything=all_tenants, on_progress=_progress(call))
         if full:
             _witnessed(depot, report)
+        aside = _quarantine(depot)
     tell_report(call, "verify", report)
+    if report.quarantined and not call.json and call.verbosity >= 0:
+        say(f"  → damaged bytes are kept in {aside} until `longshore gc` removes them")
     return DAMAGE if report.damage else OK
+
+
+def _quarantine(depot: Depot) -> str:
+    """Say where a person finds what was moved out of reach."""
+    from longshore.depot.wiring import store_place
+
+    if depot.store.backend != "local":
+        return "the store, below .quarantine/,"
+    return f"{store_place(depot.settings)}/.staging/quarantine"
 
 
 def _witnessed(depot: Depot, report: Report) -> None:
@@ -57,6 +73,7 @@ def tell_report(call: Call, command_name: str, report: Report, *, dry_run: bool 
             "subject": finding.subject,
             "message": finding.message,
             "healed": finding.healed,
+            "remedy": finding.remedy,
             "tenant_id": finding.scope.tenant_id,
             "project_id": finding.scope.project_id,
         }
@@ -73,10 +90,8 @@ def tell_report(call: Call, command_name: str, report: Report, *, dry_run: bool 
     elif call.verbosity >= 0:
         found = f"{len(report.findings)} findings, {healed} healed" if report.findings else "nothing found"
         say(f"{report.checked} checked, {size(report.bytes)}: {found}")
-        if report.damage:
-            say(
-                "  → fetch lost bytes again: `longshore get URL`, or `longshore add --refresh LIST` and `longshore run`"
-            )
+        for remedy in report.remedies:
+            say(f"  → {remedy}")
 
 
 def _progress(call: Call) -> Callable[[int, int], None]:

@@ -13,6 +13,7 @@ from longshore.depot.keeping import Keeping
 from longshore.depot.looking import Looking
 from longshore.depot.reconciling import Reconciler
 from longshore.depot.retention import Retention
+from longshore.depot.shelves import open_own_store
 from longshore.depot.submitting import Submitting
 from longshore.domain.model import Scope
 from longshore.domain.notes import Listener
@@ -22,7 +23,6 @@ from longshore.engine.liveness import Liveness, new_owner
 from longshore.engine.worker import Worker
 from longshore.errors import NoDepot
 from longshore.ledger import Ledger
-from longshore.store import open_store
 
 if TYPE_CHECKING:
     from longshore.config import Settings
@@ -69,14 +69,15 @@ class AsyncDepot(Submitting, Looking, Keeping, Intake):
         *,
         settings: Settings | None = None,
         create: bool = True,
+        store_lost: bool = False,
         **flags: Any,
     ) -> Self:
-        """Open a depot, by default making it if there is none."""
+        """Open a depot, by default making it if there is none; with `store_lost`, begin a new store for an old ledger."""
         if settings is None:
             from longshore.config import load_settings
 
             settings = load_settings(path, **flags)
-        return cls(settings, open_yard(settings, create=create))
+        return cls(settings, open_yard(settings, create=create, store_lost=store_lost))
 
     def close(self) -> None:
         """Finish what is queued and let go; closing twice is closing once."""
@@ -99,7 +100,7 @@ class AsyncDepot(Submitting, Looking, Keeping, Intake):
         self.close()
 
 
-def open_yard(settings: Settings, *, create: bool) -> Yard:
+def open_yard(settings: Settings, *, create: bool, store_lost: bool = False) -> Yard:
     """Open ledger and store; without `create` there must be a depot already."""
     directory = Path(settings.depot)
     where = wiring.ledger_place(settings)
@@ -109,7 +110,7 @@ def open_yard(settings: Settings, *, create: bool) -> Yard:
         raise NoDepot(f"there is no depot at {directory}")
     ledger = Ledger.open(where, create=create)
     try:
-        store = open_store(wiring.store_place(settings), wiring.store_settings(settings))
+        store = open_own_store(settings, ledger, anew=store_lost)
     except BaseException:
         ledger.close()
         raise

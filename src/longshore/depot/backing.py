@@ -2,6 +2,9 @@
 
 The ledger's snapshot is taken first, the files after it: whatever the snapshot names was published before, so the files
 of a backup are never older than its rows. A second backup to the same place only copies what is new.
+
+A backup is as private as the depot, from its first byte: it has the same URLs and hashes of tokens. The note comes first and
+says whose directory this is, so that one which stopped half-way can go on and a foreign one is left alone.
 """
 
 from __future__ import annotations
@@ -10,21 +13,25 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from longshore import failpoints
 from longshore.domain.model import Scope
-from longshore.errors import BadInput, Conflict, Damaged, NoDepot
+from longshore.errors import BadInput, Damaged, NoDepot
+from longshore.store import LocalStore, disk
 
 if TYPE_CHECKING:
-    from longshore.store import Store
+    from longshore.store import Store, StoreSettings
 
 LEDGER: Final = "ledger.db"
 STORE: Final = "store"
 NOTE: Final = "backup.json"
+FORM: Final = 1  # of a backup, as its note says
+_UNBORN_NOTE: Final = NOTE + ".new"
+_WHERE_TO: Final = "name an empty directory or an earlier backup"
 _CHUNK: Final = 1 << 20
 _BLOBS: Final = "SELECT tenant_id, project_id, sha256, byte_size, storage_pointer FROM blobs"
 failpoints.declare("backup.ledger", "backup.blob", "backup.end", "restore.ledger", "restore.blob", "restore.end")
@@ -41,14 +48,21 @@ class Copied:
 
 
 def backup(
-    ledger: Path, store: Store, target: Path, *, now: int, note: Callable[[Copied], None] | None = None
+    ledger: Path,
+    store: Store,
+    target: Path,
+    *,
+    now: int,
+    outside: Sequence[Path] = (),
+    note: Callable[[Copied], None] | None = None,
 ) -> Copied:
-    """Copy a consistent pair to a directory; it can be repeated, and carries on where it stopped."""
+    """Copy a consistent pair to a directory; it can be repeated, and carries on where it stopped.
+
+    The target must be outside of what is copied, and empty or an earlier backup.
+    """
     if not ledger.exists():
         raise NoDepot(f"there is no ledger at {ledger}")
-    target.mkdir(parents=True, exist_ok=True)
-    if (target / LEDGER).exists() and not (target / NOTE).exists():
-        raise Conflict(f"{target} holds something else", hint="name an empty directory or an earlier backup")
+    _claim(target, outside)
     _snapshot(ledger, target / "ledger.new")
     failpoints.hit("backup.ledger")
     copied = Copied()
@@ -59,20 +73,21 @@ def backup(
             note(copied)
     os.sync()
     os.replace(target / "ledger.new", target / LEDGER)
-    body = {"longshore_backup": 1, "made_at": now, "blobs": copied.blobs + copied.there, "missing": copied.missing}
-    _write_durably(target / NOTE, json.dumps(body).encode())
+    body = {"made_at": now, "blobs": copied.blobs + copied.there, "missing": copied.missing}
+    _write_note(target, body)
     failpoints.hit("backup.end")
     return copied
 
 
-def restore(source: Path, depot: Path, *, note: Callable[[Copied], None] | None = None) -> Copied:
+def restore(
+    source: Path, depot: Path, settings: StoreSettings, *, note: Callable[[Copied], None] | None = None
+) -> Copied:
     """Bring a backup back into a directory that has no depot yet; the ledger comes last, so a half restore is none."""
-    if not (source / NOTE).exists() or not (source / LEDGER).exists():
-        raise BadInput(f"{source} is no backup", hint="name a directory that `longshore backup` wrote")
+    _check_source(source)
     if (depot / LEDGER).exists():
-        raise Conflict(f"there is a depot at {depot}", hint="restore into an empty directory")
-    depot.mkdir(mode=0o700, parents=True, exist_ok=True)
+        raise BadInput(f"there is a depot at {depot}", hint="restore into an empty directory: name it with --depot")
     _check(source / LEDGER)
+    LocalStore(depot / STORE, settings).close()  # begun, with all its marks, before a ledger says that it has something
     copied = Copied()
     for _, sha256, size, pointer in _blobs(source / LEDGER):
         found = source / STORE / pointer
@@ -84,12 +99,56 @@ def restore(source: Path, depot: Path, *, note: Callable[[Copied], None] | None 
         if note is not None:
             note(copied)
     os.sync()
-    shutil.copyfile(source / LEDGER, depot / "ledger.new")
+    with open(source / LEDGER, "rb") as ledger, disk.create_private(depot / "ledger.new") as out:
+        shutil.copyfileobj(ledger, out, _CHUNK)
     failpoints.hit("restore.ledger")
     os.sync()
     os.replace(depot / "ledger.new", depot / LEDGER)
     failpoints.hit("restore.end")
     return copied
+
+
+def _claim(target: Path, outside: Sequence[Path]) -> None:
+    """Make sure that a directory is ours to write a backup to, and say so in it."""
+    place = target.resolve()
+    for inside in outside:
+        if place.is_relative_to(inside.resolve()):
+            raise BadInput(
+                f"{target} is inside of what is to be copied ({inside})", hint="name a directory outside of the depot"
+            )
+    if target.exists() and not target.is_dir():
+        raise BadInput(f"{target} is not a directory", hint=_WHERE_TO)
+    disk.make_root(target)
+    if _is_backup(target):
+        return
+    if foreign := sorted(set(os.listdir(target)) - {_UNBORN_NOTE}):
+        raise BadInput(f"{target} holds something else: {foreign[0]}", hint=_WHERE_TO)
+    _write_note(target, {})
+
+
+def _check_source(source: Path) -> None:
+    if not _is_backup(source):
+        raise BadInput(f"{source} is no backup", hint="name a directory that `longshore backup` wrote")
+    if not (source / LEDGER).exists():
+        raise BadInput(f"the backup at {source} stopped before its end", hint="run `longshore backup` to it again")
+
+
+def _is_backup(directory: Path) -> bool:
+    """Tell whether the note of a backup is there and says what it should."""
+    try:
+        note = json.loads((directory / NOTE).read_bytes())
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
+        return False
+    return isinstance(note, dict) and note.get("longshore_backup") == FORM
+
+
+def _write_note(target: Path, facts: dict[str, int]) -> None:
+    with disk.create_private(target / _UNBORN_NOTE) as out:
+        out.write(json.dumps({"longshore_backup": FORM, **facts}).encode())
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(target / _UNBORN_NOTE, target / NOTE)
+    disk.fsync_path(target)
 
 
 def _snapshot(ledger: Path, target: Path) -> None:
@@ -99,7 +158,7 @@ def _snapshot(ledger: Path, target: Path) -> None:
     from longshore.ledger.connection import is_frozen
     from longshore.ledger.frozen import open_frozen
 
-    target.unlink(missing_ok=True)
+    disk.create_private(target).close()  # SQLite gives its journal the same mode
     if is_frozen(ledger):
         source = open_frozen(ledger)
     else:
@@ -165,10 +224,10 @@ def _copy_file(found: Path, target: Path, sha256: str, size: int, copied: Copied
 
 def _write_blob(source: object, target: Path, sha256: str, copied: Copied) -> None:
     """Copy while hashing; a name appears only for bytes that are right."""
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    disk.make_root(target.parent)
     temporary = target.with_name(f".{target.name}.new")
     digest, size = hashlib.sha256(), 0
-    with open(temporary, "wb") as out:
+    with disk.create_private(temporary) as out:
         while piece := source.read(_CHUNK):  # type: ignore[attr-defined]
             digest.update(piece)
             out.write(piece)
@@ -181,17 +240,3 @@ def _write_blob(source: object, target: Path, sha256: str, copied: Copied) -> No
     os.replace(temporary, target)
     copied.blobs += 1
     copied.bytes += size
-
-
-def _write_durably(path: Path, body: bytes) -> None:
-    temporary = path.with_name(path.name + ".new")
-    with open(temporary, "wb") as out:
-        out.write(body)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(temporary, path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

@@ -13,7 +13,7 @@ from longshore.config import Settings
 from longshore.depot.checkup import Check, Looker, existing
 from longshore.domain.model import Scope
 from longshore.domain.states import TERMINAL
-from longshore.errors import LongshoreError, NotFound, SchemaMismatch
+from longshore.errors import LedgerError, LongshoreError, NoStore, NotFound, SchemaMismatch
 from longshore.ledger import depotwide, listing
 
 if TYPE_CHECKING:
@@ -140,6 +140,10 @@ def check_store(settings: Settings) -> Check:
         return _check_s3(settings)
     if "://" in settings.store:
         return Check("store", "skip", "the store is in PostgreSQL; see `postgresql`")
+    if (trouble := _trouble(settings)) is not None:
+        return Check("store", "fail", str(trouble), trouble.hint)
+    if os.path.lexists(settings.store) and not os.path.isdir(settings.store):
+        return Check("store", "fail", f"{settings.store} is not a directory", "name another place with --store")
     where = existing(settings.store)
     if not os.access(where, os.W_OK):
         return Check("store", "fail", f"{where} is not writable", "check who owns it")
@@ -156,7 +160,21 @@ def check_store(settings: Settings) -> Check:
     finally:
         for name in (probe, probe + ".2"):
             Path(name).unlink(missing_ok=True)
-    return Check("store", "ok", f"{where}: {linked}")
+    unborn = "" if where == settings.store else f"{settings.store} does not exist yet; "
+    return Check("store", "ok", f"{unborn}{where}: {linked}")
+
+
+def _trouble(settings: Settings) -> NoStore | None:
+    """Look whether the ledger's artifacts have no store. A ledger that cannot be asked has a check of its own."""
+    if _no_ledger(settings):
+        return None
+    from longshore.depot.shelves import store_trouble
+
+    try:
+        with _opened(settings) as ledger:
+            return store_trouble(settings, ledger)
+    except LedgerError:
+        return None
 
 
 def _check_s3(settings: Settings) -> Check:
@@ -178,12 +196,13 @@ def _check_s3(settings: Settings) -> Check:
 def check_orphans(settings: Settings) -> Check:
     """Bytes that nobody waits for: parts of jobs that are over, and what was set aside."""
     if _no_ledger(settings) or ("://" not in settings.store and not os.path.isdir(settings.store)):
-        return Check("orphans", "skip", "no depot yet")
-    from longshore.depot import wiring
-    from longshore.store import open_store
+        return Check("orphans", "skip", "no depot yet, or no store")
+    if _trouble(settings) is not None:
+        return Check("orphans", "skip", "there is no store; see `store`")
+    from longshore.depot.shelves import open_own_store
 
     with _opened(settings) as ledger:
-        store = open_store(wiring.store_place(settings), wiring.store_settings(settings))
+        store = open_own_store(settings, ledger)
         try:
             parts = list(islice(store.parts(), MOST_LOOKED_AT))
             over = sum(_is_over(ledger, part.scope, part.job_id) for part in parts)

@@ -31,10 +31,13 @@ class Keeping(Base):
         where = await self.ledger.read_soon(scopes_known) if everything else [scope or self.scope]
         return await self._thread(verifier.verify, where, on_progress)
 
-    async def reconcile(self, *, dry_run: bool = False) -> Report:
-        """Compare rows, files, parts and intents, both ways, and heal what can be healed."""
+    async def reconcile(self, *, dry_run: bool = False, store_lost: bool = False) -> Report:
+        """Compare rows, files, parts and intents, both ways, and heal what can be healed.
+
+        A store without a trace of a blob is taken for one that is not mounted, unless it is said that it is lost.
+        """
         reconciler = Reconciler(self.ledger, self.store, self.yard.engine.reconcile, Path(self.settings.depot))
-        return await self._thread(reconciler.reconcile, dry_run)
+        return await self._thread(lambda: reconciler.reconcile(dry_run, store_lost=store_lost))
 
     async def gc(self, *, grace_s: float, dry_run: bool = False) -> Collection:
         """Quarantine blobs that nothing refers to; remove what has been in quarantine for longer than the grace."""

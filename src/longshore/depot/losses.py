@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from longshore.domain.states import DOWNLOAD, Status
 from longshore.engine.questions import jobs_named, results_named
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from longshore.domain.model import Artifact, Job, Scope
     from longshore.ledger.tx import Tx
 
+PLAN: Final = "`longshore reconcile` plans jobs for lost bytes whose source is known, and `longshore run` fetches them"
+_RUN: Final = "`longshore run` fetches what is planned"
+_BRING: Final = "bytes without a source come back with `longshore put` or `longshore adopt` of the same file"
+
 
 @dataclass(frozen=True, slots=True)
 class Loss:
@@ -22,6 +26,7 @@ class Loss:
 
     artifact_id: str
     what_now: str  # ends a sentence
+    remedy: str | None = None  # what a person has to do for that, where the sentence does not say it
     again: Job | None = None  # the job to be repeated
 
 
@@ -40,7 +45,7 @@ def mark_lost(tx: Tx, scope: Scope, lost: Sequence[Artifact]) -> list[Loss]:
             losses.append(loss)
             continue
         (planned,) = plan(tx, scope, [replace(loss.again.request, retry_of=loss.again.job_id)], again="always")
-        losses.append(replace(loss, what_now=f"job {planned.job_id} fetches them again"))
+        losses.append(replace(loss, what_now=f"job {planned.job_id} fetches them again", remedy=_RUN))
     return losses
 
 
@@ -52,12 +57,12 @@ def _judge(tx: Tx, scope: Scope, artifact: Artifact, job: Job | None) -> Loss:
             if job is None or job.job_type == DOWNLOAD
             else f"made by {job.job_type}"
         )
-        return Loss(artifact.artifact_id, f"{where}: only a backup has them")
+        return Loss(artifact.artifact_id, f"{where}: only a backup has them", _BRING)
     (now,) = preview(tx, scope, [job.request])
     if now is None or now.job_id == job.job_id:
-        return Loss(artifact.artifact_id, "they can be fetched again", job)
+        return Loss(artifact.artifact_id, "they can be fetched again", PLAN, job)
     if now.status in {Status.PENDING, Status.PROCESSING}:
-        return Loss(artifact.artifact_id, f"job {now.job_id} fetches them again")
+        return Loss(artifact.artifact_id, f"job {now.job_id} fetches them again", _RUN)
     if now.status in {Status.FAILED, Status.CANCELED}:
         return Loss(
             artifact.artifact_id, f"job {now.job_id} was to fetch them and {now.status.value}: `longshore retry`"
@@ -65,4 +70,4 @@ def _judge(tx: Tx, scope: Scope, artifact: Artifact, job: Job | None) -> Loss:
     results = results_named(tx, scope, [now.job_id]).get(now.job_id, [])
     if any(one.availability == "available" for one in results):
         return Loss(artifact.artifact_id, f"job {now.job_id} holds what the source gives today")
-    return Loss(artifact.artifact_id, "they can be fetched again", job)
+    return Loss(artifact.artifact_id, "they can be fetched again", PLAN, job)

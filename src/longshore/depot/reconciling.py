@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from longshore import failpoints
 from longshore.depot.collecting import UNNAMED, give_back
 from longshore.depot.losses import Loss, mark_lost, told_losses
-from longshore.depot.records import Report
+from longshore.depot.records import EVERYBODY, Report
 from longshore.depot.slices import WHOLE, Slice, next_slice
 from longshore.domain.model import SECOND, Artifact, Job, Scope
 from longshore.domain.states import TERMINAL
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PAGE: Final = 500
-EVERYBODY: Final = Scope("", "")  # what is found is no tenant's
-EMPTY_FROM: Final = 100  # artifacts from which a store without a single blob is taken for one that is not mounted
+EMPTY_FROM: Final = 100  # artifacts that nobody deletes by hand: a store with none of their blobs is another one
 _SENTENCES: Final = {
     "expired_leases": "leases had run out and were not given back",
     "stale_effects": "intents of jobs that are over stood open",
@@ -72,7 +71,7 @@ class Reconciler:
         self._ledger, self._store, self._settings, self._depot = ledger, store, settings, depot
         self._retention = retention
 
-    def reconcile(self, dry_run: bool = False, part: Slice = WHOLE) -> Report:
+    def reconcile(self, dry_run: bool = False, part: Slice = WHOLE, *, store_lost: bool = False) -> Report:
         """Compare everything (or a slice of it) with everything; heal what can be healed unless it is a dry run."""
         report = Report()
         if self._ledger.frozen and not dry_run:
@@ -85,7 +84,7 @@ class Reconciler:
                 if not dry_run:
                     give_back(self._ledger, self._store)
                 self._files_without_rows(report, dry_run, part)
-                self._rows_without_files(report, dry_run, part)
+                self._rows_without_files(report, dry_run, part, store_lost)
             failpoints.hit("reconcile.end")
         return report
 
@@ -135,7 +134,7 @@ class Reconciler:
         healed = self._undone() if dry_run else self._ledger.reconcile_jobs()
         for kind, sentence in _SENTENCES.items():
             if count := getattr(healed, kind):
-                report.found(kind, EVERYBODY, "ledger", f"{count} {sentence}", healed=not dry_run)
+                _tell(report, dry_run, kind, EVERYBODY, "ledger", f"{count} {sentence}")
 
     def _undone(self) -> Healed:
         """Put everything right in a transaction that is taken back: what it says is what would be done."""
@@ -154,7 +153,7 @@ class Reconciler:
                 if not dry_run and not self._out_of_reach(held):
                     continue
                 message = "no row names this blob" + (" (quarantined)" if not dry_run else "")
-                report.found("unreferenced_blob", held.scope, held.sha256, message, healed=not dry_run)
+                _tell(report, dry_run, "unreferenced_blob", held.scope, held.sha256, message)
 
     def _unknown(self, page: list[Held]) -> list[Held]:
         by_scope: dict[Scope, list[Held]] = {}
@@ -178,19 +177,23 @@ class Reconciler:
         failpoints.hit("reconcile.restored")
         return False
 
-    def _rows_without_files(self, report: Report, dry_run: bool, part: Slice) -> None:
+    def _rows_without_files(self, report: Report, dry_run: bool, part: Slice, store_lost: bool) -> None:
         """Say of every artifact whose bytes are gone that they are, now and at every later look, and fetch them again."""
         for scope in self._ledger.read(scopes_known):
             for page in self._artifacts(scope, part):
                 gone = self._gone(scope, page)
-                if len(gone) >= EMPTY_FROM and len(gone) == len(page) and not report.checked:
-                    report.found(
-                        "store_empty", scope, "store", "no blob at all is there: is it mounted? Nothing was marked"
-                    )
+                if not store_lost and not report.checked and self._is_another(page, gone):
+                    report.found_no_store()
                     return
                 self._tell_lost(report, scope, [one for one in page if one.artifact_id in gone], dry_run)
                 back = [one for one in page if one.availability == "missing" and one.artifact_id not in gone]
                 self._tell_back(report, scope, back, dry_run)
+
+    def _is_another(self, page: list[Artifact], gone: set[str]) -> bool:
+        """Tell whether what we look at cannot be the store that these artifacts were published to."""
+        if not any(one.availability == "available" for one in page if one.artifact_id in gone):
+            return False  # said and marked before
+        return self._store.blank() or EMPTY_FROM <= len(gone) == len(page)
 
     def _tell_lost(self, report: Report, scope: Scope, lost: list[Artifact], dry_run: bool) -> None:
         if not lost:
@@ -200,16 +203,15 @@ class Reconciler:
         )
         failpoints.hit("reconcile.marked")
         for loss in losses:
-            report.found(
-                "missing_blob", scope, loss.artifact_id, f"the bytes of this artifact are gone; {loss.what_now}"
-            )
+            message = f"the bytes of this artifact are gone; {loss.what_now}"
+            report.found("missing_blob", scope, loss.artifact_id, message, remedy=loss.remedy)
 
     def _tell_back(self, report: Report, scope: Scope, back: list[Artifact], dry_run: bool) -> None:
         right = [one for one in back if self._store.check(scope, one.pointer, one.sha256, one.size_bytes) is None]
         if not dry_run:
             self._ledger.write(mark_available, scope, [one.artifact_id for one in right])
         for one in right:
-            report.found("returned_blob", scope, one.artifact_id, "the bytes are back", healed=not dry_run)
+            _tell(report, dry_run, "returned_blob", scope, one.artifact_id, "the bytes are back")
 
     def _artifacts(self, scope: Scope, part: Slice) -> Iterator[list[Artifact]]:
         after = ("", "")
@@ -236,7 +238,7 @@ class Reconciler:
             if not dry_run:
                 self._store.drop_part(facts)
                 failpoints.hit("reconcile.part")
-            report.found("stale_part", facts.scope, facts.job_id, f"part of epoch {facts.epoch}", healed=not dry_run)
+            _tell(report, dry_run, "stale_part", facts.scope, facts.job_id, f"part of epoch {facts.epoch}")
         if not self._ledger.frozen:
             sightings.save()
 
@@ -269,6 +271,12 @@ class Sightings:
             new = self._path.with_suffix(".new")
             new.write_text(json.dumps(self._now), "utf-8")
             new.replace(self._path)
+
+
+def _tell(report: Report, dry_run: bool, kind: str, scope: Scope, subject: str, message: str) -> None:
+    """Write down what is healed, or would be."""
+    remedy = "`longshore reconcile` without --dry-run puts this right"
+    report.found(kind, scope, subject, message, healed=not dry_run, remedy=remedy)
 
 
 def _pages(items: Iterable[T]) -> Iterator[list[T]]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from longshore.domain.model import Artifact, Scope
 from longshore.domain.states import Status
+from longshore.errors import NoStore
+
+EVERYBODY: Final = Scope("", "")  # what is found is no tenant's
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class Finding:
     subject: str  # an artifact, a job, a hash: never a pointer
     message: str
     healed: bool = False
+    remedy: str | None = None  # what is left for a person to do, where the message does not say it
 
 
 @dataclass(slots=True)
@@ -66,11 +70,24 @@ class Report:
 
     checked: int = 0
     bytes: int = 0
+    quarantined: int = 0  # damaged blobs that were moved out of reach
     findings: list[Finding] = field(default_factory=list)
 
-    def found(self, kind: str, scope: Scope, subject: str, message: str, *, healed: bool = False) -> None:
-        """Write down one finding."""
-        self.findings.append(Finding(kind, scope, subject, message, healed))
+    def found(
+        self, kind: str, scope: Scope, subject: str, message: str, *, healed: bool = False, remedy: str | None = None
+    ) -> None:
+        """Write down one finding; what is healed needs no remedy."""
+        self.findings.append(Finding(kind, scope, subject, message, healed, None if healed else remedy))
+
+    def found_no_store(self) -> None:
+        """Write down that what we look at is not the store that the registry means."""
+        message = "no blob at all is there: is it mounted? Nothing was marked"
+        self.found("store_empty", EVERYBODY, "store", message, remedy=NoStore.hint)
+
+    @property
+    def remedies(self) -> list[str]:
+        """What is left to do, each thing once."""
+        return list(dict.fromkeys(finding.remedy for finding in self.findings if finding.remedy))
 
     @property
     def damage(self) -> list[Finding]:

@@ -47,9 +47,10 @@ class Depot:
         *,
         settings: Settings | None = None,
         create: bool = True,
+        store_lost: bool = False,
         **flags: Any,
     ) -> None:
-        self.aio = AsyncDepot.open(path, settings=settings, create=create, **flags)
+        self.aio = AsyncDepot.open(path, settings=settings, create=create, store_lost=store_lost, **flags)
         self.settings, self.scope = self.aio.settings, self.aio.scope
         self.ledger, self.store = self.aio.ledger, self.aio.store
 

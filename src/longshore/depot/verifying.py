@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from longshore.depot.losses import PLAN
 from longshore.depot.records import Report
 from longshore.domain.model import Artifact, Scope
-from longshore.engine.questions import artifacts_after
+from longshore.engine.questions import anything_available, artifacts_after
 from longshore.ledger.registry import mark_available
 from longshore.store import Problem
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]  # blobs and bytes so far
 PAGE: Final = 500
+_Looked = tuple[Problem | None, bool]  # what is wrong with a blob, and whether it is in quarantine now
 _GONE: Final = frozenset({Problem.MISSING, Problem.WRONG_SIZE, Problem.WRONG_HASH})
 
 
@@ -29,8 +31,11 @@ class Verifier:
     def verify(self, scopes: Sequence[Scope], progress: Progress | None = None) -> Report:
         """Check every artifact of these tenants and projects; each blob is read once."""
         report = Report()
+        if self._store.blank() and self._ledger.read(anything_available):
+            report.found_no_store()
+            return report
         for scope in scopes:
-            seen: dict[str, Problem | None] = {}
+            seen: dict[str, _Looked] = {}
             for artifact in all_artifacts(self._ledger, scope):
                 if artifact.sha256 not in seen:
                     seen[artifact.sha256] = self._check(artifact, report)
@@ -39,17 +44,20 @@ class Verifier:
                 self._conclude(artifact, seen[artifact.sha256], report)
         return report
 
-    def _check(self, artifact: Artifact, report: Report) -> Problem | None:
+    def _check(self, artifact: Artifact, report: Report) -> _Looked:
         problem = self._store.check(artifact.scope, artifact.pointer, artifact.sha256, artifact.size_bytes)
         report.checked += 1
         report.bytes += artifact.size_bytes if problem is None else 0
         if (
             problem in {Problem.WRONG_SIZE, Problem.WRONG_HASH} and not self._ledger.frozen
         ):  # out of reach, so that the bytes can come again
-            self._store.quarantine(artifact.scope, artifact.pointer, f"verify: {problem}")
-        return problem
+            aside = self._store.quarantine(artifact.scope, artifact.pointer, f"verify: {problem}") is not None
+            report.quarantined += aside
+            return problem, aside
+        return problem, False
 
-    def _conclude(self, artifact: Artifact, problem: Problem | None, report: Report) -> None:
+    def _conclude(self, artifact: Artifact, looked: _Looked, report: Report) -> None:
+        problem, aside = looked
         if problem is None:
             if artifact.availability == "missing" and not self._ledger.frozen:
                 self._ledger.write(mark_available, artifact.scope, [artifact.artifact_id])
@@ -57,7 +65,9 @@ class Verifier:
         if problem in _GONE and artifact.availability == "available" and not self._ledger.frozen:
             self._ledger.mark_missing(artifact.scope, [artifact.artifact_id])
         message = f"{artifact.sha256}: {problem.value.replace('_', ' ')}"
-        report.found(problem.value, artifact.scope, artifact.artifact_id, message)
+        if aside:
+            message += "; moved to quarantine"
+        report.found(problem.value, artifact.scope, artifact.artifact_id, message, remedy=PLAN)
 
 
 def all_artifacts(ledger: Ledger, scope: Scope) -> Iterator[Artifact]:

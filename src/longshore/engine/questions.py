@@ -66,6 +66,15 @@ def blobs_counted(tx: Tx) -> int:
     return count
 
 
+def anything_available(tx: Tx) -> bool:
+    """Tell whether the registry says of any artifact, of any tenant, that its bytes are there."""
+    for scope in scopes_known(tx):
+        tx.enter(scope.tenant_id)
+        if tx.one("anything_available", **scope._asdict()):
+            return True
+    return False
+
+
 def jobs_named(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> dict[str, Job]:
     """Give named jobs by their ids, in one statement."""
     tx.enter(scope.tenant_id)

@@ -18,6 +18,7 @@ from longshore.exports.rows import ManifestRow
 from longshore.exports.source import row_of
 from longshore.ledger import Ledger
 from longshore.ledger.manifest import entries_of, purge, purgeable
+from longshore.store import disk
 
 failpoints.declare("purge.archive", "purge.archived")
 CHUNK = 20_000  # jobs per archive file: the most that a crash can leave archived and not yet forgotten
@@ -83,20 +84,16 @@ def _chunks(ledger: Ledger, scope: Scope, before: Micros) -> Iterator[list[str]]
 
 def _archive(ledger: Ledger, scope: Scope, chunk: list[str], target: Path, form: str) -> Path:
     """Write one archive file whole: a name appears only when its bytes are durable."""
-    target.mkdir(parents=True, exist_ok=True)
+    disk.make_root(target)  # private, as the ledger that these rows come from
     path = target / f"{scope.tenant_id}-{scope.project_id}-{chunk[0]}.{form}".replace("/", "_")
     temporary = path.with_name(path.name + ".new")
-    with open(temporary, "wb") as out:
+    with disk.create_private(temporary) as out:
         WRITERS[form](_rows(ledger, scope, chunk), out)
         out.flush()
         failpoints.hit("purge.archive")
         os.fsync(out.fileno())
     os.replace(temporary, path)
-    directory = os.open(target, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    disk.fsync_path(target)
     return path
 
 

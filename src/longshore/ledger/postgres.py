@@ -230,9 +230,12 @@ class Postgres:
         connection = self._connect()
         try:
             row = connection.execute("SELECT pg_try_advisory_lock(%s)", (_LEADER,)).fetchone()
-            yield bool(row and row[0])
+            mine = bool(row and row[0])
+            yield mine
+            if mine:  # not by closing alone: the server notices that only after whoever is next has asked
+                connection.execute("SELECT pg_advisory_unlock(%s)", (_LEADER,))
         finally:
-            connection.close()  # the server lets go of the lock
+            connection.close()
 
     def close(self) -> None:
         """Finish what is queued, then close every connection."""

@@ -83,6 +83,7 @@ def create_sqlite(path: Path) -> None:
         unborn = path.with_name(path.name + ".new")
         for debris in (unborn, Path(f"{unborn}-journal"), Path(f"{unborn}-wal"), Path(f"{unborn}-shm")):
             debris.unlink(missing_ok=True)
+        os.close(os.open(unborn, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))  # SQLite's own would be for everybody
         try:
             connection = apsw.Connection(str(unborn))
             try:
@@ -93,7 +94,6 @@ def create_sqlite(path: Path) -> None:
         except apsw.Error as error:
             raise translated(error, path) from error
         failpoints.hit("schema.create")
-        unborn.chmod(0o600)
         _sync(unborn)
         failpoints.hit("schema.rename")
         os.rename(unborn, path)

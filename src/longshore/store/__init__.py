@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from longshore.store.contract import Staged, Store
     from longshore.store.local import LocalStore
     from longshore.store.names import shard_of
-    from longshore.store.opening import open_store
+    from longshore.store.opening import missing_store, open_store
     from longshore.store.parts import Part, PartFacts
     from longshore.store.placing import place
     from longshore.store.pump import Pump
@@ -33,6 +33,7 @@ else:
             "Staged": ".contract",
             "Store": ".contract",
             "StoreSettings": ".settings",
+            "missing_store": ".opening",
             "open_store": ".opening",
             "place": ".placing",
             "shard_of": ".names",
@@ -54,6 +55,7 @@ __all__ = [
     "Staged",
     "Store",
     "StoreSettings",
+    "missing_store",
     "open_store",
     "place",
     "shard_of",

@@ -78,6 +78,9 @@ class Store(Protocol):
     def walk(self) -> Iterator[Held]:
         """Give every blob of every tenant."""
 
+    def blank(self) -> bool:
+        """Tell whether there is no trace of a blob, not even of one that was deleted by hand."""
+
     def parts(self) -> Iterator[PartFacts]:
         """Give every part on this machine."""
 

@@ -10,7 +10,7 @@ import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from longshore.errors import DiskFull, PublishFailed, StoreError, StoreUnavailable
 
@@ -75,6 +75,12 @@ def make_root(root: Path) -> None:
     for path in reversed(missing):
         path.mkdir(mode=0o700, exist_ok=True)
         fsync_path(path.parent)
+
+
+def create_private(path: Path) -> BinaryIO:
+    """Make a file that is its owner's alone from the first byte; debris of that name goes first."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, CREATE, 0o600), "wb")
 
 
 def fsync_path(path: Path) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LAYOUT: Final = 1
 LAYOUT_FILE: Final = ".layout.json"
+LOST_AND_FOUND: Final = "lost+found"  # a file system's own, in the root of every new one
 
 
 def wanted_layout(width: int) -> dict[str, int]:
@@ -31,6 +32,34 @@ def found_layout(root: int) -> Any:
             return json.loads(file.read(4096))
         except ValueError:
             return None
+
+
+def nothing_at(root: str) -> str | None:
+    """Say what is at a place where no store has ever been; None where one was begun, or nobody may look.
+
+    The place of a disk that is not mounted is an empty directory, or none.
+    """
+    try:
+        with os.scandir(root) as entries:
+            traces = any(entry.name == LAYOUT_FILE or _of_a_tenant(entry) for entry in entries)
+    except FileNotFoundError:
+        return "nothing is there"
+    except NotADirectoryError:
+        return "it is not a directory"
+    except OSError:
+        return None
+    return None if traces else "the directory is empty"
+
+
+def any_tenant(root: int) -> bool:
+    """Tell whether blobs were ever published below an open directory: what is deleted by hand leaves directories."""
+    with os.scandir(root) as entries:
+        return any(_of_a_tenant(entry) for entry in entries)
+
+
+def _of_a_tenant(entry: os.DirEntry[str]) -> bool:
+    ours = not entry.name.startswith(".") and entry.name != LOST_AND_FOUND
+    return ours and entry.is_dir(follow_symlinks=False)
 
 
 def sizes(root: int, scope: Scope, pointers: Sequence[str]) -> list[int | None]:

@@ -26,7 +26,7 @@ from longshore.errors import NotFound, PublishFailed, StoreError
 from longshore.store import disk, names
 from longshore.store.barriers import Barrier, Barriers
 from longshore.store.contract import Staged
-from longshore.store.layout import sizes
+from longshore.store.layout import any_tenant, sizes
 from longshore.store.parts import BODY, Part
 from longshore.store.records import Held, Quarantined
 from longshore.store.settings import StoreSettings
@@ -352,6 +352,11 @@ class LocalStore(Recovering):
     def walk(self) -> Iterator[Held]:
         """Give every blob of every tenant."""
         return self._shelf.walk()
+
+    def blank(self) -> bool:
+        """Tell whether there is no trace of a blob, not even of one that was deleted by hand."""
+        with disk.told("looking into the store"):
+            return not any_tenant(self._shelf.fd)
 
     def close(self) -> None:
         """Let go of descriptors and threads."""

@@ -10,6 +10,7 @@ import platformdirs
 
 from longshore.errors import BadInput
 from longshore.store.contract import Store
+from longshore.store.layout import nothing_at
 from longshore.store.local import LocalStore
 from longshore.store.settings import StoreSettings
 
@@ -31,6 +32,12 @@ def open_store(where: str | Path, settings: StoreSettings | None = None) -> Stor
 
         return RemoteStore(PostgresObjects(text), settings.parts or _parts_of(text), settings)
     raise BadInput(f"a store is a directory, s3://… or postgresql://…, not {scheme}://…")
+
+
+def missing_store(where: str | Path) -> str | None:
+    """Say what is there instead, if no store was ever begun at this place; None where one was, or only opening it tells."""
+    text = str(where)
+    return None if "://" in text.removeprefix("file://") else nothing_at(text.removeprefix("file://"))
 
 
 def _parts_of(where: str) -> Path:

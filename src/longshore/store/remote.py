@@ -245,6 +245,10 @@ class RemoteStore(Recovering):
             scope = self._notes.read(pieces[0], pieces[1])
             yield Held(scope, pieces[-1][:64], found.size_bytes, found.key, found.modified_at)
 
+    def blank(self) -> bool:
+        """Tell whether there is no trace of a blob, not even of one that was deleted by hand."""
+        return next(iter(self.objects.list("")), None) is None
+
     def remove(self, scope: Scope, pointer: str) -> bool:
         """Remove a blob that no row points to; False if it was gone."""
         failpoints.hit("delete.object")

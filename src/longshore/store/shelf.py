@@ -18,7 +18,7 @@ from longshore.domain.model import Scope
 from longshore.errors import NotFound, StoreError
 from longshore.store import disk, names
 from longshore.store.barriers import Barrier
-from longshore.store.layout import LAYOUT_FILE, found_layout, wanted_layout
+from longshore.store.layout import LAYOUT, LAYOUT_FILE, found_layout, wanted_layout
 from longshore.store.records import Held
 from longshore.store.scopes import read_note, write_note
 
@@ -48,10 +48,25 @@ class Shelf:
             self._write_layout(wanted)
             return
         if found != wanted:
-            raise StoreError(
-                f"the store at {self.root} is laid out as {found}, not as {wanted}",
-                hint="set shard.width as it was, or copy the store with `longshore store copy`",
-            )
+            raise self._misfit(found)
+
+    def _misfit(self, found: object) -> StoreError:
+        """Say what is wrong with the layout file, and what helps."""
+        match found:
+            case {"layout": int(layout), "shard_width": int(width)} if layout == LAYOUT:
+                return StoreError(
+                    f"the store at {self.root} was made with shard.width = {width}, not {self.width}",
+                    hint=f"set shard.width = {width}, or copy the store with `longshore store copy`",
+                )
+            case {"layout": int(layout)} if layout > LAYOUT:
+                return StoreError(
+                    f"the store at {self.root} has layout {layout}; this program knows {LAYOUT}",
+                    hint="use the newer program that made it",
+                )
+        return StoreError(
+            f"{self.root / LAYOUT_FILE} is damaged",
+            hint="remove it: it is written again, with shard.width as it is set now (if that was never changed: 2)",
+        )
 
     def _write_layout(self, wanted: dict[str, int]) -> None:
         name = f"{LAYOUT_FILE}.{uuid.uuid4().hex}"

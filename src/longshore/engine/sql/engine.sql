@@ -61,6 +61,10 @@ SELECT {artifact} FROM artifacts AS a
 -- blobs_counted --
 SELECT COALESCE(SUM(n), 0) FROM counters WHERE tenant_id = :tenant_id AND project_id = :project_id AND status = 'blobs'
 
+-- anything_available --
+-- Ends at the first one; only what is marked missing is passed over.
+SELECT 1 FROM artifacts WHERE tenant_id = :tenant_id AND project_id = :project_id AND availability = 'available' LIMIT 1
+
 -- attempts_named --
 SELECT job_id, attempts FROM jobs
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id IN (SELECT value FROM {each job_ids})
