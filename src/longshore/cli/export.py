@@ -45,6 +45,8 @@ def command(
 ) -> int:
     """Write the manifest (jsonl, csv, parquet), SHA256SUMS, the failures as a list that `add` takes back, a BagIt bag
     (with its bytes, or with a fetch.txt), an RO-Crate, or a tree of named files.
+
+    The failures are the downloads that `longshore failures` counts: failed, and not tried again since.
     """
     form = (format_ or "jsonl") if form == "manifest" else form
     if call.json and target is None and form in FILES and form not in LINES:
@@ -95,9 +97,8 @@ def _write_file(depot: Depot, form: str, out: IO[bytes], status: str | None, job
     from longshore.exports.source import manifest_rows
 
     if form == "failures":
-        return manifest.write_failures(
-            manifest_rows(depot.ledger, depot.scope, status="failed", job_type=job_type), out, wrap
-        )
+        failed = manifest_rows(depot.ledger, depot.scope, status="failed", job_type=job_type, superseded=False)
+        return manifest.write_failures(failed, out, wrap)
     rows = manifest_rows(depot.ledger, depot.scope, status=status, job_type=job_type, held=form == "sums")
     if form == "sums":
         return manifest.write_sums(rows, out, Namer())

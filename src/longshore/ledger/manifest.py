@@ -54,13 +54,16 @@ def entries(
     status: str | None = None,
     job_type: str | None = None,
     since: Micros = 0,
+    superseded: bool = True,
 ) -> list[Entry]:
-    """Give a page of the manifest, jobs with several results once for each; the next one begins after its last job."""
+    """Give a page of the manifest, jobs with several results once for each; the next one begins after its last job.
+
+    Without `superseded`: only jobs that were not tried again.
+    """
     check_scope(scope)
     tx.enter(scope.tenant_id)
-    rows = tx.all(
-        "manifest_page", after=after, many=many, status=status, job_type=job_type, since=since, **scope._asdict()
-    )
+    wanted = {"status": status, "job_type": job_type, "since": since, "superseded": int(superseded)}
+    rows = tx.all("manifest_page", after=after, many=many, **wanted, **scope._asdict())
     return _all_results(tx, scope, [_entry(row) for row in rows])
 
 
