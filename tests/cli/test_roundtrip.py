@@ -70,3 +70,24 @@ def test_the_list_of_failures_has_what_is_failed_now_once(box: Box, origin: Orig
     told = box("export", "failures", "-o", box.home / "failed.jsonl").ok()
     assert "2 written" in told.stderr
     assert summary(box, box.home / "failed.jsonl", "--retry-failed")["new"] == 2
+
+
+@pytest.mark.parametrize("form", ["fetch-bag", "crate"])
+def test_a_package_with_secrets_is_warned_of(box: Box, origin: Origin, form: str) -> None:
+    box("get", origin.add("/a", Thing(b"a")) + "?token=CANARY", origin.add("/b", Thing(b"b"))).ok()
+    warned = box("export", form, "-o", box.home / "told").ok()
+    assert "1 of the URLs written look as if they held a secret" in warned.stderr
+    assert "--no-secrets" in warned.stderr
+    (told,) = box("export", form, "-o", box.home / "json", "--json").ok().of("summary")
+    assert told["urls_with_secrets"] == 1
+    quiet = box("export", form, "-o", box.home / "hidden", "--no-secrets").ok()
+    assert "warning" not in quiet.stderr
+    texts = [path.read_text() for path in (box.home / "hidden").iterdir() if path.is_file()]
+    assert not any("CANARY" in text for text in texts)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "failures"])
+def test_a_list_that_add_takes_back_cannot_be_without_its_secrets(box: Box, form: str) -> None:
+    ran = box("export", form, "--no-secrets")
+    assert (ran.code, ran.stdout) == (2, "")
+    assert "--no-secrets" in ran.stderr

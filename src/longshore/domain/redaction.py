@@ -7,6 +7,7 @@ from typing import Final
 from urllib.parse import unquote
 
 _USERINFO = re.compile(r"(?<=://)[^/?#]*@")
+_LOGIN = re.compile(r"\A([a-zA-Z][a-zA-Z0-9+.-]*:[/\\]+)[^/\\?#]*@")
 _URL = re.compile(r"\b(?:[a-zA-Z][a-zA-Z0-9+.-]*://|magnet:\?)[^\s'\"<>]+")
 _SECRET_NAME: Final = re.compile(
     r"sig|token|secret|passw|pwd|credential|key|auth|session|sid$|jwt|policy|code|hmac|hash|access|expires|cookie|user|login|email",
@@ -41,6 +42,11 @@ def safe_url(url: str, limit: int | None = None) -> str:
 def shortened(text: str, limit: int | None) -> str:
     """Cut a text, visibly."""
     return text if limit is None or len(text) <= limit else text[: limit - 1] + "…"
+
+
+def without_login(url: str) -> str:
+    """Take user and password out of a URL. (A browser takes a backslash for a slash, so who hides a login may, too.)"""
+    return _LOGIN.sub(r"\1", url, count=1)
 
 
 def says_all(url: str) -> bool:
