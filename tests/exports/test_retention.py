@@ -15,7 +15,7 @@ from longshore.domain.outcomes import Completed, Failed
 from longshore.domain.requests import download_request
 from longshore.exports import archive
 from longshore.exports.source import manifest_rows
-from longshore.ledger import Ledger, tokens
+from longshore.ledger import Ledger, chains, tokens
 from tests.support.ledgers import Clock
 
 SCOPE = Scope("a", "p")
@@ -255,3 +255,18 @@ def test_a_chain_whose_newest_is_retried_after_the_page_was_read_stays(
     left = {row.job_id for row in manifest_rows(ledger, SCOPE)}
     assert len(left) == 4
     assert {link[0] for link in links} < left
+
+
+def test_what_too_many_point_to_waits_for_the_next_purge(
+    ledger: Ledger, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search for those above is bounded; what is left out this time stays whole and goes later."""
+    monkeypatch.setattr(chains, "MOST", 3)
+    (root,) = plan(ledger, urls(0, 1))
+    fail(ledger, [root])
+    many = [download_request(url, retry_of=root) for url in urls(10, 5)]
+    ledger.cancel(SCOPE, [one.job_id for one in ledger.plan(SCOPE, many)])
+    clock.sleep(91 * DAY_S)
+    assert archive.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive").jobs == 5
+    assert [row.job_id for row in manifest_rows(ledger, SCOPE)] == [root]
+    assert archive.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive").jobs == 1

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
+from longshore.domain.model import Scope
 from longshore.ledger.rows import encoded
 from longshore.ledger.tx import Row, Tx
 
@@ -26,7 +27,7 @@ class _Web:
     staying: set[str] = field(default_factory=set)
 
 
-def chains(tx: Tx, where: dict[str, Any], before: int, ends: Sequence[Row]) -> list[list[str]]:
+def chains(tx: Tx, scope: Scope, before: int, ends: Sequence[Row]) -> list[list[str]]:
     """Give each of a page's jobs with the older ones that go with it, in the order in which they can go.
 
     A job that several point to goes with the one of them that is read last: so it is named once, whatever the pages.
@@ -36,29 +37,29 @@ def chains(tx: Tx, where: dict[str, Any], before: int, ends: Sequence[Row]) -> l
     for start in range(0, len(linked), SLICE):
         some = linked[start : start + SLICE]
         end_at: dict[Place, str] = {(row[1], int(row[2])): row[0] for row in some}
-        older = _older(tx, where, before, some)
-        for job_id, last in _in_order(_followed(tx, where, before, older)):
+        older = _older(tx, scope, before, some)
+        for job_id, last in _in_order(_followed(tx, scope, before, older)):
             if job_id in older and last in end_at:
                 given[end_at[last]].append(job_id)
     return list(given.values())
 
 
-def _older(tx: Tx, where: dict[str, Any], before: int, ends: Iterable[Row]) -> set[str]:
+def _older(tx: Tx, scope: Scope, before: int, ends: Iterable[Row]) -> set[str]:
     """Follow the links down to jobs that are over, old and unused themselves."""
     found: set[str] = set()
     wanted = {job_id for row in ends for job_id in row[3:5] if job_id is not None}
     while wanted:
-        rows = tx.all("purge_older", job_ids=encoded(sorted(wanted)), before=before, **where)
+        rows = tx.all("purge_older", job_ids=encoded(sorted(wanted)), before=before, **scope._asdict())
         found |= {row[0] for row in rows}
         wanted = {job_id for row in rows for job_id in row[1:3] if job_id is not None} - found
     return found
 
 
-def _followed(tx: Tx, where: dict[str, Any], before: int, older: set[str]) -> _Web:
+def _followed(tx: Tx, scope: Scope, before: int, older: set[str]) -> _Web:
     """Follow the links up again, to all that point to one of these: there may be others than those we came from."""
     web, edge = _Web(), older
     while edge:
-        rows = tx.all("purge_pointing", job_ids=encoded(sorted(edge)), before=before, many=MOST + 1, **where)
+        rows = tx.all("purge_pointing", job_ids=encoded(sorted(edge)), before=before, many=MOST + 1, **scope._asdict())
         if len(rows) + len(web.places) > MOST:
             web.staying |= older
             return web
@@ -91,10 +92,10 @@ def _in_order(web: _Web) -> list[tuple[str, Place]]:
     return order
 
 
-def unpointed(tx: Tx, where: dict[str, Any], before: int, rows: list[Row]) -> list[Row]:
+def unpointed(tx: Tx, scope: Scope, before: int, rows: list[Row]) -> list[Row]:
     """Leave out of jobs that are to go those to which one points that is not to go, and whom those point to."""
     left = {row[0] for row in rows}
-    pointing = tx.all("purge_pointing", job_ids=encoded(sorted(left)), before=before, many=MOST, **where)
+    pointing = tx.all("purge_pointing", job_ids=encoded(sorted(left)), before=before, many=MOST, **scope._asdict())
     while kept := {row[0] for row in pointing if row[0] in left and row[1] not in left}:
         left -= kept
     return [row for row in rows if row[0] in left]

@@ -115,7 +115,7 @@ def purgeable(
     check_scope(scope)
     tx.enter(scope.tenant_id)
     where = scope._asdict() | {"status": status.value, "edge": edge, "scan": scan}
-    found = chains(tx, scope._asdict(), before, tx.all("purge_page", before=before, **where))
+    found = chains(tx, scope, before, tx.all("purge_page", before=before, **where))
     end = tx.one("jobs_oldest_end", **where)
     return found, int(end[0]) if end is not None and end[1] == scan else None
 
@@ -126,7 +126,7 @@ def purge(tx: Tx, scope: Scope, job_ids: Sequence[str], *, before: Micros) -> in
     tx.enter(scope.tenant_id)
     where = scope._asdict()
     rows = tx.all("purge_rows", job_ids=encoded(list(job_ids)), before=before, **where)
-    rows = unpointed(tx, where, before, rows)
+    rows = unpointed(tx, scope, before, rows)
     names = [(*scope, row[0]) for row in rows]
     tx.many("purge_bury", [(tx.now, *name) for name in names])
     failpoints.hit("purge.delete")
