@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longshore.domain.redaction import safe_source, safe_text, safe_url
+from longshore.domain.redaction import safe_source, safe_text, safe_url, says_all
 
 
 @pytest.mark.parametrize(
@@ -66,3 +66,28 @@ def test_a_members_key_in_a_path_is_hidden_where_torrents_come_from() -> None:
     assert safe_source(url) == "https://t.org/rss/download/12/***/a.torrent?passkey=***&id=7"
     assert safe_source("file:///home/a1b2c3d4e5f6a1b2c3d4e5f6/a.torrent").endswith("f6/a.torrent")
     assert safe_source("https://t.org/a-book-by-somebody.torrent") == "https://t.org/a-book-by-somebody.torrent"
+
+
+LONG = "https://a.example/" + "x" * 3_000 + "?page=2"
+
+
+def test_a_url_is_whole_unless_a_limit_cuts_it_visibly() -> None:
+    assert safe_url(LONG) == LONG
+    assert safe_url(LONG + "&token=CANARY") == LONG + "&token=***"
+    assert safe_url(LONG, 300) == LONG[:299] + "…"
+    assert safe_source(LONG) == LONG
+    assert safe_text(f"at {LONG}", limit=None) == f"at {LONG}"
+    assert len(safe_text(f"at {LONG}")) < 500, "a message stays short"
+
+
+@pytest.mark.parametrize(
+    ("url", "same"),
+    [
+        ("https://a.example/x?page=2", True),
+        ("https://a.example/x#part", True),
+        ("https://a.example/x?token=CANARY", False),
+        ("https://u:CANARY@a.example/x", False),
+    ],
+)
+def test_whether_a_shown_url_asks_for_the_same(url: str, *, same: bool) -> None:
+    assert says_all(url) is same

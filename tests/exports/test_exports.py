@@ -21,6 +21,7 @@ from longshore.errors import BadInput
 from longshore.exports import manifest, packages
 from longshore.exports.figures import figures
 from longshore.exports.names import Namer, safe_name
+from longshore.exports.published import Published
 from longshore.exports.rows import COLUMNS, ManifestRow, as_dict
 from longshore.exports.taken import Taken
 
@@ -207,3 +208,39 @@ def test_names_that_are_taken_lie_beside_memory_and_come_back_in_order() -> None
     assert list(taken) == names[:50_000]
     assert taken.owner("other", "a") == "a"
     assert taken.owner("other", "b") == "a"
+
+
+SECRET = "https://files.example/1.pdf?token=CANARY"
+
+
+def handed_on(tmp_path: Path, form: str, url: str, *, no_secrets: bool) -> tuple[str, Published]:
+    entries, published = iter([row(1, url=url, work_id=url), row(2)]), Published(no_secrets)
+    if form == "crate":
+        packages.write_crate(entries, tmp_path / form, place, made_at=0, name="papers", published=published)
+        return (tmp_path / form / "ro-crate-metadata.json").read_text(), published
+    packages.write_bag(entries, tmp_path / form, None, made_at=0, published=published)
+    return (tmp_path / form / "fetch.txt").read_text(), published
+
+
+@pytest.mark.parametrize("url", ["https://me:CANARY@files.example/1.pdf", "https:\\\\me:CANARY@files.example/1.pdf"])
+@pytest.mark.parametrize("no_secrets", [False, True])
+@pytest.mark.parametrize("form", ["fetch-bag", "crate"])
+def test_a_package_to_be_handed_on_has_no_login(tmp_path: Path, form: str, url: str, *, no_secrets: bool) -> None:
+    text, published = handed_on(tmp_path, form, url, no_secrets=no_secrets)
+    assert "CANARY" not in text
+    assert "me:" not in text
+    assert "files.example/1.pdf" in text
+    assert published.secrets == 0
+
+
+@pytest.mark.parametrize("form", ["fetch-bag", "crate"])
+def test_a_secret_in_a_package_is_counted_or_not_there(tmp_path: Path, form: str) -> None:
+    text, published = handed_on(tmp_path / "told", form, SECRET, no_secrets=False)
+    assert SECRET in text
+    assert published.secrets == 1
+    text, published = handed_on(tmp_path / "hidden", form, SECRET, no_secrets=True)
+    assert "CANARY" not in text
+    assert ("files.example/1.pdf?token=***" in text) is (form == "crate")
+    assert published.secrets == 0
+    names = (tmp_path / "hidden" / form / "manifest-sha256.txt") if form == "fetch-bag" else None
+    assert names is None or len(names.read_text().splitlines()) == 1, "a bag names no file that it cannot fetch"

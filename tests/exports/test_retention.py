@@ -11,11 +11,11 @@ import pytest
 from longshore.config.sections import RetentionSettings
 from longshore.depot.retention import Retention
 from longshore.domain.model import Blob, NewArtifact, Scope, Status
-from longshore.domain.outcomes import Completed
+from longshore.domain.outcomes import Completed, Failed
 from longshore.domain.requests import download_request
 from longshore.exports import archive
 from longshore.exports.source import manifest_rows
-from longshore.ledger import Ledger, tokens
+from longshore.ledger import Ledger, chains, tokens
 from tests.support.ledgers import Clock
 
 SCOPE = Scope("a", "p")
@@ -171,3 +171,123 @@ def test_purge_beside_a_worker_touches_nothing_alive(ledger: Ledger, where: str,
     assert {row["job_id"]: (row["url"], row["status"]) for row in read} == {
         job_id: (before[job_id].url, before[job_id].status) for job_id in gone
     }
+
+
+def fail(ledger: Ledger, ids: list[str], reason: str = "http_404") -> None:
+    left = set(ids)
+    while left:
+        leases = ledger.claim("w", limit=50, ttl_s=600, scope=SCOPE, job_ids=sorted(left))
+        ledger.settle([(lease, Failed(reason, "gone")) for lease in leases])
+        left -= {lease.job_id for lease in leases}
+
+
+def retried(ledger: Ledger, ids: list[str]) -> list[str]:
+    return [one.job_id for one in ledger.retry(SCOPE, ids)]
+
+
+def failed_chains(ledger: Ledger, wanted: list[str], length: int) -> list[list[str]]:
+    """Plan, fail, retry and fail again; the oldest links first."""
+    links = [plan(ledger, wanted)]
+    fail(ledger, links[0])
+    while len(links) < length:
+        links.append(retried(ledger, links[-1]))
+        fail(ledger, links[-1], f"http_5{len(links):02d}")
+    return links
+
+
+def archived(done: archive.Purged) -> list[str]:
+    return [row["job_id"] for path in done.files for row in pq.read_table(path).to_pylist()]
+
+
+def test_one_purge_takes_whole_chains_of_retries(ledger: Ledger, clock: Clock, tmp_path: Path) -> None:
+    """What is left never looks as if it had been tried again."""
+    links = failed_chains(ledger, urls(0, 30), 4)
+    clock.sleep(91 * DAY_S)
+    told = archive.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive", dry_run=True)
+    done = archive.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive")
+    assert told.jobs == done.jobs == 120
+    assert list(manifest_rows(ledger, SCOPE)) == []
+    assert sorted(archived(done)) == sorted(job_id for link in links for job_id in link)
+    assert ledger.counts(SCOPE)[Status.FAILED] == 0
+    assert ledger.failures(SCOPE) == []
+    again = ledger.plan(SCOPE, [download_request(url) for url in urls(0, 30)])
+    assert [(one.job_id, one.created, one.status) for one in again] == [
+        (job_id, False, Status.FAILED) for job_id in links[-1]
+    ], "the tombstone has the newest outcome"
+
+
+def test_a_chain_stays_whole_while_one_of_it_is_alive_young_or_holds_something(
+    ledger: Ledger, clock: Clock, tmp_path: Path
+) -> None:
+    links = failed_chains(ledger, urls(0, 4), 2)
+    alive = retried(ledger, links[-1][:1])
+    complete(ledger, retried(ledger, links[-1][1:2]))
+    clock.sleep(91 * DAY_S)
+    before = ledger.now() - 1
+    fail(ledger, retried(ledger, links[-1][2:3]))
+    done = archive.retire(ledger, SCOPE, before=before, target=tmp_path / "archive")
+    assert sorted(archived(done)) == sorted([links[0][3], links[1][3]])
+    left = {row.job_id for row in manifest_rows(ledger, SCOPE)}
+    assert {*alive, *links[0][:3], *links[1][:3]} < left
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_chains_longer_than_a_batch_go_newest_first(
+    ledger: Ledger, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    monkeypatch.setattr(archive, "BATCH", batch)
+    failed_chains(ledger, urls(0, 3), 4)
+    clock.sleep(91 * DAY_S)
+    done = archive.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive")
+    assert done.jobs == len(set(archived(done))) == 12
+    assert list(manifest_rows(ledger, SCOPE)) == []
+
+
+def test_a_job_that_two_were_made_from_goes_once_with_the_last_of_them(
+    ledger: Ledger, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One retry failed, one (another name for the same URL) was canceled: they are read on different pages."""
+    monkeypatch.setattr(archive, "CHUNK", 1)
+    (root,) = plan(ledger, urls(0, 1))
+    fail(ledger, [root])
+    fail(ledger, retried(ledger, [root]))
+    other = ledger.plan(SCOPE, [download_request("https://h0.example/0", work_id="W", retry_of=root)])
+    ledger.cancel(SCOPE, [one.job_id for one in other])
+    clock.sleep(91 * DAY_S)
+    told = archive.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive", dry_run=True)
+    done = archive.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive")
+    assert told.jobs == done.jobs == len(set(archived(done))) == 3
+    assert list(manifest_rows(ledger, SCOPE)) == []
+
+
+def test_a_chain_whose_newest_is_retried_after_the_page_was_read_stays(
+    ledger: Ledger, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links = failed_chains(ledger, urls(0, 3), 3)
+    clock.sleep(91 * DAY_S)
+    written = archive._archive
+
+    def overtaken(*arguments: object) -> Path:
+        ledger.retry(SCOPE, links[-1][:1])
+        return written(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(archive, "_archive", overtaken)
+    archive.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive")
+    left = {row.job_id for row in manifest_rows(ledger, SCOPE)}
+    assert len(left) == 4
+    assert {link[0] for link in links} < left
+
+
+def test_what_too_many_point_to_waits_for_the_next_purge(
+    ledger: Ledger, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search for those above is bounded; what is left out this time stays whole and goes later."""
+    monkeypatch.setattr(chains, "MOST", 3)
+    (root,) = plan(ledger, urls(0, 1))
+    fail(ledger, [root])
+    many = [download_request(url, retry_of=root) for url in urls(10, 5)]
+    ledger.cancel(SCOPE, [one.job_id for one in ledger.plan(SCOPE, many)])
+    clock.sleep(91 * DAY_S)
+    assert archive.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive").jobs == 5
+    assert [row.job_id for row in manifest_rows(ledger, SCOPE)] == [root]
+    assert archive.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive").jobs == 1

@@ -45,10 +45,10 @@ DEPOT_WIDE = {
     "tracking.due_torrents": "the loop that polls the one client",
     "tracking.sharing": "who else uses a torrent of the one client",
 }
-# Steps inside verbs: they take rows that a fence or a claim of the same transaction gave out.
+# Steps inside verbs: they take rows that a fence, a claim or a page of the same transaction gave out.
 INSIDE = {
-    "advancing.finalize", "advancing.step", "planning.add_counts", "registry.register", "registry.reuse",
-    "sweeping.free_slots", "sweeping.give_back", "sweeping.mark_lanes",
+    "advancing.finalize", "advancing.step", "chains.chains", "chains.unpointed", "planning.add_counts", "registry.register",
+    "registry.reuse", "sweeping.free_slots", "sweeping.give_back", "sweeping.mark_lanes",
 }  # fmt: skip
 # Methods of Ledger that are not named after a verb: how verbs are run, or other names for plan, claim, renew and settle.
 OTHER_METHODS = {

@@ -177,7 +177,8 @@ def test_a_purge_costs_what_it_forgets(big: Path) -> None:
         connection.execute(
             "UPDATE jobs SET status = 'canceled', stage = 'canceled', ready = 0 WHERE status = 'pending' AND ready = 1"
         )
-        found, _ = ledger.read(manifest.purgeable, HOME, Status.CANCELED, before=over, scan=400)
+        chains, _ = ledger.read(manifest.purgeable, HOME, Status.CANCELED, before=over, scan=400)
+        found = [job_id for (job_id,) in chains]
         assert len(found) == 400
         few = steps(ledger, lambda: ledger.write(manifest.purge, HOME, found[:20], before=over))
         many = steps(ledger, lambda: ledger.write(manifest.purge, HOME, found[20:220], before=over))
@@ -185,6 +186,24 @@ def test_a_purge_costs_what_it_forgets(big: Path) -> None:
     assert few < 20_000
     assert many < 200_000
     assert page < 60_000
+
+
+def test_a_purge_of_chains_costs_what_it_forgets(big: Path) -> None:
+    clock = Clock()
+    with Ledger.open(big, clock=clock) as ledger:
+        newest = [one.job_id for one in ledger.plan(HOME, downloads(100, host="chain.example"))]
+        for _ in range(3):
+            ledger.cancel(HOME, newest)
+            newest = [one.job_id for one in ledger.retry(HOME, newest)]
+        ledger.cancel(HOME, newest)
+        over = clock.now + 1
+        page = steps(ledger, lambda: ledger.write(manifest.purgeable, HOME, Status.CANCELED, before=over))
+        chains, _ = ledger.read(manifest.purgeable, HOME, Status.CANCELED, before=over)
+        assert [len(chain) for chain in chains] == [4] * 100
+        wanted = [job_id for chain in chains[:50] for job_id in chain]
+        gone = steps(ledger, lambda: ledger.write(manifest.purge, HOME, wanted, before=over))
+    assert page < 150_000
+    assert gone < 200_000
 
 
 def test_a_ledger_with_a_hundred_thousand_rows_answers_for_another_tenant_at_once(big: Path) -> None:

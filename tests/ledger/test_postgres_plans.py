@@ -131,6 +131,25 @@ def test_a_purge_touches_what_it_forgets(big: tuple[Ledger, Clock], count: int) 
     assert rows <= 2_000
 
 
+def test_a_purge_of_chains_touches_what_it_forgets(big: tuple[Ledger, Clock]) -> None:
+    ledger, clock = big
+    newest = [
+        one.job_id for one in ledger.plan(HOME, [download_request(f"https://chain.example/{n}") for n in range(50)])
+    ]
+    for _ in range(3):
+        ledger.cancel(HOME, newest)
+        newest = [one.job_id for one in ledger.retry(HOME, newest)]
+    ledger.cancel(HOME, newest)
+    (found, _), rows = touched(ledger, manifest.purgeable, HOME, Status.CANCELED, before=clock.now + 1)
+    chains = [chain for chain in found if len(chain) == 4]
+    assert len(chains) == 50
+    assert rows <= 20_000
+    wanted = [job_id for chain in chains for job_id in chain]
+    gone, rows = touched(ledger, manifest.purge, HOME, wanted, before=clock.now + 1)
+    assert gone == len(wanted)
+    assert rows <= 400 + 20 * len(wanted)
+
+
 @pytest.mark.parametrize("limit", [10, 100])
 @pytest.mark.parametrize(
     "wanted",

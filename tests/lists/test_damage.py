@@ -126,3 +126,48 @@ def test_a_container_through_a_pipe_is_judged_first_too(tmp_path: Path, kind: st
     assert planned(box) == 0
     box.process("add", "-", stdin=data).ok()
     assert planned(box) == COUNT
+
+
+QUOTE = "url,name\n" + "".join(f"{url},n{n}\n" for n, url in enumerate(URLS))
+
+
+@pytest.mark.parametrize("pipe", [False, True], ids=["file", "pipe"])
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+@pytest.mark.parametrize(
+    ("line", "broken"),
+    [
+        (12, QUOTE.replace(",n10\n", ',"n10\n')),  # never closed
+        (12, QUOTE.replace(",n10\n", ',"n10\n').replace(",n20\n", ',"n20"\n')),  # closed where another one opens
+        (14, QUOTE.replace(",n10\n", ',"two\nlines"\n').replace(",n11\n", ',"n11\n')),
+        (41, QUOTE.replace(",n39\n", ',"n39\n')),  # in the last line
+    ],
+    ids=["never-closed", "closed-by-the-next", "after-a-good-one", "last-line"],
+)
+def test_a_quote_that_is_not_closed_refuses_the_list_with_its_line(
+    tmp_path: Path, line: int, broken: str, *, packed: bool, pipe: bool
+) -> None:
+    box = Box(tmp_path, LOOPBACK | {"LONGSHORE_DEPOT": str(tmp_path / "depot")})
+    data = gzip.compress(broken.encode(), mtime=0) if packed else broken.encode()
+    name = "-" if pipe else box.write("quote.csv", data)
+    ran = box.process("add", name, stdin=data if pipe else None)
+    assert ran.code == 2
+    assert f"line {line}: the quote that is opened here is not closed" in ran.stderr
+    assert "nothing" in ran.stderr
+    assert planned(box) == 0
+
+
+def test_a_field_of_several_lines_is_no_damage_and_says_which_lines_it_joins(tmp_path: Path) -> None:
+    box = Box(tmp_path, LOOPBACK | {"LONGSHORE_DEPOT": str(tmp_path / "depot")})
+    text = 'url,work_id\nhttps://a.example/1,"two\nlines"\n"no url\nat all",x\nhttps://a.example/2,y\n'
+    ran = box("add", box.write("lines.csv", text))
+    assert "lines.csv:4: " in ran.stderr
+    assert "joins the lines up to 5" in ran.stderr
+
+
+def test_a_wrong_format_is_told_in_a_screenful(tmp_path: Path) -> None:
+    box = Box(tmp_path, LOOPBACK | {"LONGSHORE_DEPOT": str(tmp_path / "depot")})
+    ran = box("add", "--format", "jsonl", box.write("x.txt", WHOLE["urls"] * 5))
+    assert ran.code == 3
+    assert len(ran.stderr.splitlines()) < 30
+    assert "… and 180 more" in ran.stderr
+    assert "200 refused" in ran.stdout

@@ -53,6 +53,7 @@ def command(
     """Plan jobs from lists: URL lines, JSONL, CSV, aria2 input, Metalink, OpenAlex, Unpaywall, arXiv ids, BagIt, Parquet.
 
     A line that is no good is reported with its number and the rest goes on. Adding the same list again is harmless.
+    Of a manifest of `longshore export` the downloads are taken; uploads and other jobs are passed over.
     """
     again: Again = "always" if refresh else "failed" if retry_failed else "never"
     with ExitStack() as stack:
@@ -60,11 +61,13 @@ def command(
         lists = [Listed(name, stream, format_, base_url) for name, stream in streams]
         counts = _check(lists) if dry_run else _plan(call, lists, again)
     counts["refused"] = sum(_report(call, one) for one in lists)
+    counts["passed_over"] = sum(one.passed_over for one in lists)
     if call.json:
         call.output.record("summary", {"dry_run": dry_run, **counts})
     elif call.verbosity >= 0:
         words = "{readable} readable" if dry_run else "{new} new, {known} known"
-        call.output.text((words + ", {refused} refused").format(**counts))
+        words += ", {refused} refused" + (", {passed_over} no downloads" if counts["passed_over"] else "")
+        call.output.text(words.format(**counts))
     return SOME_FAILED if counts["refused"] else OK
 
 
@@ -72,6 +75,7 @@ class Listed:
     """One list as it is read: its jobs go on, its bad lines stay."""
 
     KEPT = 1_000
+    SHOWN = 20  # to a person
 
     def __init__(self, name: str, stream: BinaryIO, format_: str | None, base_url: str | None) -> None:
         from longshore.lists import read_list
@@ -79,17 +83,20 @@ class Listed:
         self.name = "stdin" if name == "-" else name
         self.bad: list[BadLine] = []
         self.bad_count = 0
+        self.passed_over = 0
         try:
             self._items = read_list(stream, format_, base_url=base_url, sums=_sums_beside(name))
         except BadInput as error:
             raise BadInput(f"{self.name}: {error}", hint=error.hint) from None
 
     def __iter__(self) -> Iterator[JobRequest]:
-        from longshore.lists import BadLine
+        from longshore.lists import BadLine, NoDownload
 
         try:
             for item in self._items:
-                if isinstance(item, BadLine):
+                if isinstance(item, NoDownload):
+                    self.passed_over += 1
+                elif isinstance(item, BadLine):
                     self.bad_count += 1
                     if len(self.bad) < self.KEPT:
                         self.bad.append(item)
@@ -191,13 +198,14 @@ def _tell_planned(call: Call, batch: list[JobRequest], made: list[Planned]) -> N
 
 
 def _report(call: Call, listed: Listed) -> int:
-    for bad in listed.bad:
+    told = listed.bad if call.json else listed.bad[: listed.SHOWN]
+    for bad in told:
         if call.json:
             call.output.record(
                 "refused", {"source": listed.name, "line": bad.line, "message": bad.message}, flush=False
             )
         elif call.verbosity > -2:
             say(f"{listed.name}:{bad.line}: {bad.message}")
-    if listed.bad_count > len(listed.bad) and call.verbosity > -2:
-        say(f"{listed.name}: … and {listed.bad_count - len(listed.bad)} more")
+    if listed.bad_count > len(told) and call.verbosity > -2:
+        say(f"{listed.name}: … and {listed.bad_count - len(told)} more")
     return listed.bad_count

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from longshore.depot import Depot
     from longshore.exports.manifest import Wrap
     from longshore.exports.packages import Place
+    from longshore.exports.published import Published
 
 FILES = ("jsonl", "csv", "parquet", "sums", "failures")
 LINES = {"jsonl": "manifest", "failures": "list_item"}  # the type of a line with --json
+EXACT = ("jsonl", "csv", "parquet", "failures")  # what `add` takes back: without its secrets it would be another list
 DIRECTORIES = ("bag", "fetch-bag", "crate", "tree")
 STATUSES = ("pending", "processing", "completed", "failed", "skipped", "canceled")
 
@@ -33,6 +35,7 @@ STATUSES = ("pending", "processing", "completed", "failed", "skipped", "canceled
 @click.option("--status", type=click.Choice(STATUSES), help="Only jobs with this status.")
 @click.option("--type", "job_type", metavar="TYPE", help="Only jobs of this type.")
 @click.option("--template", default="{name}", show_default=True, help="Names in a tree, e.g. {host}/{sha256}.{ext}.")
+@click.option("--no-secrets", is_flag=True, help="Of URLs with a secret: none in a fetch-bag, redacted in a crate.")
 @common
 def command(
     call: Call,
@@ -42,28 +45,47 @@ def command(
     status: str | None,
     job_type: str | None,
     template: str,
+    *,
+    no_secrets: bool,
 ) -> int:
     """Write the manifest (jsonl, csv, parquet), SHA256SUMS, the failures as a list that `add` takes back, a BagIt bag
     (with its bytes, or with a fetch.txt), an RO-Crate, or a tree of named files.
+
+    The failures are the downloads that `longshore failures` counts: failed, and not tried again since. Bags and crates
+    are made to be handed on: their URLs never have a login, and those that look as if they held another secret are
+    counted in a warning.
     """
-    form = (format_ or "jsonl") if form == "manifest" else form
+    from longshore.exports.published import Published
+
+    form, published = (format_ or "jsonl") if form == "manifest" else form, Published(no_secrets)
     if call.json and target is None and form in FILES and form not in LINES:
         raise click.UsageError(f"{form} is no JSON: leave --json out, or name a file with -o")
+    if no_secrets and form in EXACT:
+        raise click.UsageError(f"{form} has every URL as it was given; --no-secrets is for fetch-bag and crate")
     with call.depot() as depot:
         if form in DIRECTORIES:
             if target is None:
                 raise BadInput(f"a {form} is a directory: name it with -o")
-            count = _write_directory(depot, form, target, template)
+            count = _write_directory(depot, form, target, template, published)
         else:
             with _opened(target) as out:
                 wrap = lines_of(LINES[form]) if call.json and target is None else dict
                 count = _write_file(depot, form, out, status, job_type, wrap)
+    if published.secrets and call.verbosity > -2:
+        _warn(published.secrets)
     if target is not None:
         if call.json:
-            call.output.record("summary", {"command": "export", "form": form, "items": count})
+            facts = {"command": "export", "form": form, "items": count, "urls_with_secrets": published.secrets}
+            call.output.record("summary", facts)
         elif call.verbosity >= 0:
             say(f"{count} written to {target}")
     return OK
+
+
+def _warn(secrets: int) -> None:
+    """A package is made to be handed on, and nobody reads it before."""
+    say(f"warning: {secrets} of the URLs written look as if they held a secret (a token, a key, a signature)")
+    say("  → before you hand it on, export again with --no-secrets")
 
 
 @contextmanager
@@ -95,16 +117,15 @@ def _write_file(depot: Depot, form: str, out: IO[bytes], status: str | None, job
     from longshore.exports.source import manifest_rows
 
     if form == "failures":
-        return manifest.write_failures(
-            manifest_rows(depot.ledger, depot.scope, status="failed", job_type=job_type), out, wrap
-        )
+        failed = manifest_rows(depot.ledger, depot.scope, status="failed", job_type=job_type, superseded=False)
+        return manifest.write_failures(failed, out, wrap)
     rows = manifest_rows(depot.ledger, depot.scope, status=status, job_type=job_type, held=form == "sums")
     if form == "sums":
         return manifest.write_sums(rows, out, Namer())
     return manifest.write_jsonl(rows, out, wrap) if form == "jsonl" else manifest.WRITERS[form](rows, out)
 
 
-def _write_directory(depot: Depot, form: str, target: Path, template: str) -> int:
+def _write_directory(depot: Depot, form: str, target: Path, template: str, published: Published) -> int:
     from longshore.exports import packages
     from longshore.exports.source import manifest_rows
 
@@ -112,8 +133,10 @@ def _write_directory(depot: Depot, form: str, target: Path, template: str) -> in
     if form == "tree":
         return packages.link_tree(rows, target, _placing(depot), template)
     if form == "crate":
-        return packages.write_crate(rows, target, _placing(depot), made_at=now, name=depot.scope.project_id)
-    return packages.write_bag(rows, target, _placing(depot) if form == "bag" else None, made_at=now)
+        name = depot.scope.project_id
+        return packages.write_crate(rows, target, _placing(depot), made_at=now, name=name, published=published)
+    place = _placing(depot) if form == "bag" else None
+    return packages.write_bag(rows, target, place, made_at=now, published=published)
 
 
 def _placing(depot: Depot) -> Place:

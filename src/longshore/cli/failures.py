@@ -13,7 +13,7 @@ from longshore.cli.output import say
 def command(call: Call) -> int:
     """Show failed jobs by reason and host, with one example and what can be done."""
     from longshore.cli.telling import remedy
-    from longshore.domain.redaction import safe_url
+    from longshore.domain.redaction import LONGEST, safe_url, shortened
     from longshore.domain.states import Status
 
     with call.ledger() as ledger:
@@ -34,7 +34,9 @@ def command(call: Call) -> int:
         else:
             call.output.text(f"{facts['count']:>7}  {facts['reason']}  {facts['host'] or '-'}")
             call.output.text(f"         {facts['message']}")
-            call.output.text(f"         e.g. {facts['sample_job_id']}  {facts['sample_url'] or ''}")
+            call.output.text(
+                f"         e.g. {facts['sample_job_id']}  {shortened(str(facts['sample_url'] or ''), LONGEST)}"
+            )
             call.output.text(f"         → {facts['remedy']}")
     if not groups and not call.json and call.verbosity >= 0:
         older = f"; {failed} older failures were tried again: `longshore jobs --status failed`" if failed else ""

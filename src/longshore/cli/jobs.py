@@ -17,6 +17,7 @@ from longshore.cli.options import Call, common
 def command(call: Call, limit: int | None, **given: Any) -> int:
     """List jobs: id, status, stage, reason and URL. Everything, unless --limit or a filter says otherwise."""
     from longshore.cli.telling import job_facts
+    from longshore.domain.redaction import LONGEST, shortened
 
     chosen = taken(given)
     with call.ledger() as ledger:
@@ -31,5 +32,6 @@ def command(call: Call, limit: int | None, **given: Any) -> int:
                     facts["stage"].ljust(17),
                     (facts["reason"] or "-").ljust(17),
                 )
-                call.output.text("  ".join([*words, facts["url"] or facts["work_id"] or facts["job_type"]]))
+                item = facts["url"] or facts["work_id"] or facts["job_type"]
+                call.output.text("  ".join([*words, shortened(item, LONGEST)]))
     return 0

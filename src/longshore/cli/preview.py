@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from longshore.cli.options import Call
 from longshore.cli.output import say
-from longshore.domain.redaction import safe_url
+from longshore.domain.redaction import LONGEST, safe_url, shortened
 from longshore.domain.states import TERMINAL, Status
 from longshore.errors import NoDepot
 
@@ -28,7 +28,7 @@ def preview(call: Call, requests: list[JobRequest], *, refresh: bool) -> int:
             job_id = planned.job_id if planned else None
             call.output.record("preview", {"url": url, "plan": plan, "job_id": job_id}, flush=False)
         else:
-            call.output.text(f"{plan:<10} {url}")
+            call.output.text(f"{plan:<10} {shortened(url, LONGEST)}")
     if call.json:
         call.output.record("summary", {"dry_run": True, "items": len(requests), **counts})
     elif call.verbosity >= 0:

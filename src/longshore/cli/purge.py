@@ -29,7 +29,8 @@ from longshore.cli.program import OK
 def command(call: Call, days: float | None, archive: Path | None, format_: str, *, dry_run: bool) -> int:
     """Archive jobs that were over DAYS ago, then forget them. A tombstone keeps what each key came to.
 
-    Jobs that an artifact, another job or an asset points to stay; work that has not run is never touched.
+    Jobs that an artifact, an asset or a job that stays points to stay; a job and its retries go together. Work that has
+    not run is never touched.
     """
     from longshore.exports.archive import retire
 

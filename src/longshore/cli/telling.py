@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from longshore.cli.output import moment, say, size
 from longshore.domain.notes import Note
 from longshore.domain.reasons import reason_named
-from longshore.domain.redaction import safe_url
+from longshore.domain.redaction import LONGEST, safe_url
 
 if TYPE_CHECKING:
     from longshore.cli.options import Call
@@ -36,10 +36,10 @@ def teller(call: Call, *, results: bool | None = True) -> Callable[[Note], None]
 
     def tell(note: Note) -> None:
         if note.kind in shown:
-            _text(call, _fit_to_print(note))
+            _text(call, _fit_to_print(note, LONGEST))
         elif note.kind == "retry" and call.verbosity > -2 and note.facts.get("reason") in FOR_A_PERSON - waits:
             waits.add(note.facts["reason"])  # once: everything else waits for the same
-            _waits(_fit_to_print(note))
+            _waits(_fit_to_print(note, LONGEST))
 
     return tell
 
@@ -50,12 +50,12 @@ def _waits(note: Note) -> None:
     say(f"waits     {reason}  {note.url or note.job_id}: {note.facts.get('message')}\n  → {remedy(reason)}")
 
 
-def _fit_to_print(note: Note) -> Note:
+def _fit_to_print(note: Note, limit: int | None = None) -> Note:
     """Take credentials out of the URL; say of what was held why nothing was fetched."""
     facts = note.facts
     if note.kind == "held" and "why" not in facts:
         facts = {**facts, "why": "already held"}
-    return replace(note, url=safe_url(note.url) if note.url else note.url, facts=facts)
+    return replace(note, url=safe_url(note.url, limit) if note.url else note.url, facts=facts)
 
 
 def _record(call: Call, note: Note) -> None:

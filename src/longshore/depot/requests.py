@@ -63,4 +63,4 @@ def _read(chunk: list[Any]) -> tuple[list[JobRequest], list[Refused]]:
 def _short(item: object) -> str:
     from longshore.domain.redaction import safe_url
 
-    return safe_url(item)[:200] if isinstance(item, str) else type(item).__name__
+    return safe_url(item, 200) if isinstance(item, str) else type(item).__name__

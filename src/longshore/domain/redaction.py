@@ -7,6 +7,7 @@ from typing import Final
 from urllib.parse import unquote
 
 _USERINFO = re.compile(r"(?<=://)[^/?#]*@")
+_LOGIN = re.compile(r"\A([a-zA-Z][a-zA-Z0-9+.-]*:[/\\]+)[^/\\?#]*@")
 _URL = re.compile(r"\b(?:[a-zA-Z][a-zA-Z0-9+.-]*://|magnet:\?)[^\s'\"<>]+")
 _SECRET_NAME: Final = re.compile(
     r"sig|token|secret|passw|pwd|credential|key|auth|session|sid$|jwt|policy|code|hmac|hash|access|expires|cookie|user|login|email",
@@ -14,24 +15,43 @@ _SECRET_NAME: Final = re.compile(
 )
 _SECRET_SEGMENT = re.compile(r"(?i)(;[^/?#]*(?:jsessionid|token|sid)=)[^/?#;]*")
 HIDDEN: Final = "***"
+LONGEST: Final = 300  # of a URL in a sentence or a table for people
 # Fields of a magnet link that say what it is; all others say whom to ask, often with a personal key.
 _OPEN_FIELD = re.compile(r"(xt|dn|xl|so)(\.\d+)?", re.IGNORECASE)
 _HOST = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/?#]*@)?([\w.:\[\]-]+)(?![^/?#])")
 _KEY_STEP = re.compile(r"(?=[^/]*\d)(?=[^/]*[a-zA-Z])[0-9a-zA-Z_-]{20,}")
 
 
-def safe_url(url: str, limit: int = 300) -> str:
-    """Show a URL without what gives access: userinfo, fragment, and query values that look like secrets."""
+def safe_url(url: str, limit: int | None = None) -> str:
+    """Show a URL without what gives access: userinfo, fragment, and query values that look like secrets.
+
+    Whole, so that a program can use it; a limit is for sentences and tables, and leaves a mark.
+    """
     if "@" not in url and "?" not in url and "#" not in url and ";" not in url:
-        return url[:limit]
+        return shortened(url, limit)
     if url[:7].lower() == "magnet:":
-        return _safe_magnet(url)[:limit]
+        return shortened(_safe_magnet(url), limit)
     text = _USERINFO.sub(f"{HIDDEN}@", url.partition("#")[0], count=1)
     path, mark, query = text.partition("?")
     path = _SECRET_SEGMENT.sub(rf"\1{HIDDEN}", path)
     if mark:
         query = "&".join(_safe_pair(pair) for pair in query.split("&"))
-    return (path + mark + query)[:limit]
+    return shortened(path + mark + query, limit)
+
+
+def shortened(text: str, limit: int | None) -> str:
+    """Cut a text, visibly."""
+    return text if limit is None or len(text) <= limit else text[: limit - 1] + "…"
+
+
+def without_login(url: str) -> str:
+    """Take user and password out of a URL. (A browser takes a backslash for a slash, so who hides a login may, too.)"""
+    return _LOGIN.sub(r"\1", url, count=1)
+
+
+def says_all(url: str) -> bool:
+    """Tell whether a URL as it is shown still asks for the same; a fragment is never sent."""
+    return safe_url(url) == url.partition("#")[0]
 
 
 def _safe_pair(pair: str) -> str:
@@ -56,7 +76,7 @@ def _safe_field(pair: str) -> str:
     return f"{name}={host[1]}{host[2]}/{HIDDEN}" if host else f"{name}={HIDDEN}"
 
 
-def safe_source(source: str, limit: int = 300) -> str:
+def safe_source(source: str, limit: int | None = None) -> str:
     """Show where a torrent comes from; sites that know their members by their links write the key into the path."""
     shown = safe_url(source, limit)
     path, mark, query = shown.partition("?")
@@ -66,8 +86,9 @@ def safe_source(source: str, limit: int = 300) -> str:
     return "/".join([*steps[:3], *(HIDDEN if _KEY_STEP.fullmatch(step) else step for step in steps[3:])]) + mark + query
 
 
-def safe_text(text: str, limit: int = 500) -> str:
-    """Redact every URL inside a text; used on messages of foreign libraries."""
+def safe_text(text: str, limit: int | None = 500) -> str:
+    """Redact every URL inside a text; used on messages of foreign libraries. Without a limit its URLs stay whole, too."""
     if "://" not in text and "magnet:?" not in text:
         return text[:limit]
-    return _URL.sub(lambda match: safe_url(match[0]), text)[:limit]
+    each = None if limit is None else LONGEST
+    return _URL.sub(lambda match: safe_url(match[0], each), text)[:limit]

@@ -49,15 +49,33 @@ def retire(
         raise BadInput(f"an archive is parquet, csv or jsonl, not {form!r}")
     done = Purged()
     for chunk in _chunks(ledger, scope, before):
-        done.jobs += len(chunk)
+        named = [job_id for chain in chunk for job_id in chain]
+        done.jobs += len(named)
         if not dry_run:
-            done.files.append(_archive(ledger, scope, chunk, target, form))
+            done.files.append(_archive(ledger, scope, named, target, form))
             failpoints.hit("purge.archived")
-            for start in range(0, len(chunk), BATCH):
-                _step_back(ledger.write, purge, scope, chunk[start : start + BATCH], before=before)
+            gone = 0
+            for batch in _batches(chunk):
+                _step_back(ledger.write, purge, scope, batch, before=before)
+                gone += len(batch)
                 if note is not None:
-                    note(min(start + BATCH, len(chunk)))
+                    note(gone)
     return done
+
+
+def _batches(chunk: list[list[str]]) -> Iterator[list[str]]:
+    """Cut between chains, so that a crash leaves none half forgotten; only one that is too long itself is cut."""
+    batch: list[str] = []
+    for chain in chunk:
+        if batch and len(batch) + len(chain) > BATCH:
+            yield batch
+            batch = []
+        batch += chain
+        while len(batch) > BATCH:  # the newest first: whatever points to one of the rest is gone by then
+            yield batch[:BATCH]
+            batch = batch[BATCH:]
+    if batch:
+        yield batch
 
 
 def _step_back(write: Callable[..., object], *arguments: Any, **named: Any) -> None:
@@ -67,15 +85,15 @@ def _step_back(write: Callable[..., object], *arguments: Any, **named: Any) -> N
     time.sleep(min(REST_S, time.monotonic() - began))
 
 
-def _chunks(ledger: Ledger, scope: Scope, before: Micros) -> Iterator[list[str]]:
+def _chunks(ledger: Ledger, scope: Scope, before: Micros) -> Iterator[list[list[str]]]:
     """Name what may go, a file's worth at a time; only jobs that are over are looked at."""
-    found: list[str] = []
+    found: list[list[str]] = []
     for status in sorted(TERMINAL):
         edge: int | None = 0
         while edge is not None:
             page, edge = ledger.read(purgeable, scope, status, before=before, edge=edge)
             found += page
-            if len(found) >= CHUNK:
+            if sum(map(len, found)) >= CHUNK:
                 yield found
                 found = []
     if found:

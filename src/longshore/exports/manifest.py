@@ -12,6 +12,7 @@ from typing import IO, Any
 from longshore.exports.rows import COLUMNS, Rows, as_dict, flat
 
 _BATCH = 5_000
+_FORMULA_MARKS = frozenset("=+-@\t\r")
 
 
 Wrap = Callable[[dict[str, Any]], dict[str, Any]]  # what a line gets beside its facts
@@ -39,7 +40,8 @@ def write_csv(rows: Rows, out: IO[bytes]) -> int:
 
 
 def _harmless(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" and value[:1] else value
+    """Put an apostrophe before a formula, and before one that has them already: `add` takes one away."""
+    return f"'{value}" if isinstance(value, str) and value.lstrip("'")[:1] in _FORMULA_MARKS else value
 
 
 def write_parquet(rows: Rows, out: IO[bytes]) -> int:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from longshore.errors import BadInput
 from longshore.exports.names import Namer
+from longshore.exports.published import Published
 from longshore.exports.rows import ManifestRow, Rows, instant
 from longshore.exports.taken import Taken
 
@@ -44,8 +45,11 @@ def _percent(path: str) -> str:
     return path.replace("%", "%25").replace("\n", "%0A").replace("\r", "%0D")
 
 
-def write_bag(rows: Rows, target: Path, place: Place | None, *, made_at: int) -> int:
+def write_bag(
+    rows: Rows, target: Path, place: Place | None, *, made_at: int, published: Published | None = None
+) -> int:
     """Write a bag; without `place` it has a fetch.txt instead of the bytes."""
+    published = published or Published()
     _fresh(target)
     (target / "data").mkdir()
     namer, paths, count, total = Namer(), Taken(), 0, 0
@@ -54,7 +58,7 @@ def write_bag(rows: Rows, target: Path, place: Place | None, *, made_at: int) ->
         open(target / "fetch.txt", "w", encoding="utf-8") as fetch,
     ):
         for row in rows:
-            if row.sha256 is None or (place is None and row.url is None):
+            if row.sha256 is None or (place is None and (row.url is None or published.leaves_out(row.url))):
                 continue
             if not paths.first(path := f"data/{namer(row)}"):
                 continue
@@ -62,7 +66,7 @@ def write_bag(rows: Rows, target: Path, place: Place | None, *, made_at: int) ->
                 place(row, target / path)
             elif row.url is not None:
                 size = "-" if row.size_bytes is None else row.size_bytes
-                fetch.write(f"{quote(row.url, safe=':/?#[]@!$&()*+,;=%~')} {size} {_percent(path)}\n")
+                fetch.write(f"{quote(published.url(row.url), safe=':/?#[]@!$&()*+,;=%~')} {size} {_percent(path)}\n")
             sums.write(f"{row.sha256}  {_percent(path)}\n")
             count, total = count + 1, total + (row.size_bytes or 0)
     if place is not None:
@@ -81,8 +85,11 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_crate(rows: Rows, target: Path, place: Place, *, made_at: int, name: str) -> int:
+def write_crate(
+    rows: Rows, target: Path, place: Place, *, made_at: int, name: str, published: Published | None = None
+) -> int:
     """Write an RO-Crate: the files and one JSON-LD description, itself written as it goes."""
+    published = published or Published()
     _fresh(target)
     namer, paths, count = Namer(), Taken(), 0
     with open(target / "ro-crate-metadata.json", "w", encoding="utf-8") as out:
@@ -98,7 +105,7 @@ def write_crate(rows: Rows, target: Path, place: Place, *, made_at: int, name: s
             if row.sha256 is None or not paths.first(path := namer(row)):
                 continue
             place(row, target / path)
-            out.write(json.dumps(_entity(row, path), ensure_ascii=False) + ",\n")
+            out.write(json.dumps(_entity(row, path, published), ensure_ascii=False) + ",\n")
             count += 1
         root = {"@id": "./", "@type": "Dataset", "name": name, "datePublished": instant(made_at)}
         out.write(json.dumps(root, ensure_ascii=False)[:-1] + ', "hasPart": [')
@@ -108,7 +115,7 @@ def write_crate(rows: Rows, target: Path, place: Place, *, made_at: int, name: s
     return count
 
 
-def _entity(row: ManifestRow, path: str) -> dict[str, Any]:
+def _entity(row: ManifestRow, path: str, published: Published) -> dict[str, Any]:
     body: dict[str, Any] = {
         "@id": quote(path),
         "@type": "File",
@@ -116,8 +123,8 @@ def _entity(row: ManifestRow, path: str) -> dict[str, Any]:
         "contentSize": str(row.size_bytes),
         "encodingFormat": row.content_type,
         "sha256": row.sha256,
-        "identifier": row.work_id,
-        "url": row.url,
+        "identifier": published.name(row.work_id) if row.work_id else None,
+        "url": published.url(row.url) if row.url else None,
         "dateModified": instant(row.completed_at),
     }
     return {key: value for key, value in body.items() if value is not None}

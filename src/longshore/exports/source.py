@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from longshore.domain.model import Scope
 from longshore.exports.rows import ManifestRow
@@ -21,10 +22,15 @@ def manifest_rows(
     job_type: str | None = None,
     since: int = 0,
     held: bool = False,
+    superseded: bool = True,
 ) -> Iterator[ManifestRow]:
-    """Give every job of a scope in order of planning, with each of its results; `held`: only those that are there."""
+    """Give every job of a scope in order of planning, with each of its results.
+
+    `held`: only results that are there. Without `superseded`: only jobs that were not tried again.
+    """
     after = ""
-    while page := ledger.read(entries, scope, after=after, many=_PAGE, status=status, job_type=job_type, since=since):
+    wanted: dict[str, Any] = {"status": status, "job_type": job_type, "since": since, "superseded": superseded}
+    while page := ledger.read(entries, scope, after=after, many=_PAGE, **wanted):
         after = page[-1].job_id
         for entry in page:
             if not held or (entry.sha256 is not None and entry.availability == "available"):

@@ -17,7 +17,7 @@ def facts_text(facts: dict[str, Any]) -> str:
 def redacted(value: Any) -> Any:
     """Give the same value with every URL in it made safe to show."""
     if isinstance(value, str):
-        return safe_text(value, limit=max(500, len(value))) if "://" in value else value
+        return safe_text(value, limit=None) if "://" in value else value
     if isinstance(value, dict):
         return {key: redacted(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -11,6 +11,7 @@ from typing import Any
 from longshore import failpoints
 from longshore.domain.model import Micros, Scope, Status
 from longshore.domain.states import DOWNLOAD
+from longshore.ledger.chains import chains, unpointed
 from longshore.ledger.planning import add_counts
 from longshore.ledger.rows import check_scope, encoded
 from longshore.ledger.tx import Row, Tx
@@ -53,13 +54,16 @@ def entries(
     status: str | None = None,
     job_type: str | None = None,
     since: Micros = 0,
+    superseded: bool = True,
 ) -> list[Entry]:
-    """Give a page of the manifest, jobs with several results once for each; the next one begins after its last job."""
+    """Give a page of the manifest, jobs with several results once for each; the next one begins after its last job.
+
+    Without `superseded`: only jobs that were not tried again.
+    """
     check_scope(scope)
     tx.enter(scope.tenant_id)
-    rows = tx.all(
-        "manifest_page", after=after, many=many, status=status, job_type=job_type, since=since, **scope._asdict()
-    )
+    wanted = {"status": status, "job_type": job_type, "since": since, "superseded": int(superseded)}
+    rows = tx.all("manifest_page", after=after, many=many, **wanted, **scope._asdict())
     return _all_results(tx, scope, [_entry(row) for row in rows])
 
 
@@ -103,27 +107,32 @@ def entries_of(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> list[Entry]:
 
 def purgeable(
     tx: Tx, scope: Scope, status: Status, *, before: Micros, edge: int = 0, scan: int = 2_000
-) -> tuple[list[str], int | None]:
-    """Name jobs of a status that are over since before a time and that nothing points to; and where to go on."""
+) -> tuple[list[list[str]], int | None]:
+    """Name jobs of a status that are over since before a time and that nothing points to; and where to go on.
+
+    Each comes with the older jobs that it was made from, if nothing else keeps them: what goes together.
+    """
     check_scope(scope)
     tx.enter(scope.tenant_id)
     where = scope._asdict() | {"status": status.value, "edge": edge, "scan": scan}
-    rows = tx.all("purge_page", before=before, **where)
+    found = chains(tx, scope, before, tx.all("purge_page", before=before, **where))
     end = tx.one("jobs_oldest_end", **where)
-    return [row[0] for row in rows], int(end[0]) if end is not None and end[1] == scan else None
+    return found, int(end[0]) if end is not None and end[1] == scan else None
 
 
 def purge(tx: Tx, scope: Scope, job_ids: Sequence[str], *, before: Micros) -> int:
     """Forget jobs that were archived; a tombstone keeps their key. Gives how many went."""
     check_scope(scope)
     tx.enter(scope.tenant_id)
-    rows = tx.all("purge_rows", job_ids=encoded(list(job_ids)), before=before, **scope._asdict())
+    where = scope._asdict()
+    rows = tx.all("purge_rows", job_ids=encoded(list(job_ids)), before=before, **where)
+    rows = unpointed(tx, scope, before, rows)
     names = [(*scope, row[0]) for row in rows]
     tx.many("purge_bury", [(tx.now, *name) for name in names])
     failpoints.hit("purge.delete")
     tx.many("purge_links", names)
     tx.many("purge_events", names)
-    tx.many("purge_jobs", names)
+    tx.run("purge_jobs", job_ids=encoded([row[0] for row in rows]), **where)
     gone = Counter((scope.tenant_id, scope.project_id, str(row[1])) for row in rows)
     add_counts(tx, Counter({name: -count for name, count in gone.items()}))
     return len(rows)

@@ -6,7 +6,7 @@ from longshore.first_use import names_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from longshore.lists.lines import BadLine
+    from longshore.lists.lines import BadLine, NoDownload
     from longshore.lists.read import FORMATS, read_list
 else:
     __getattr__ = names_of(
@@ -14,6 +14,7 @@ else:
         {
             "BadLine": ".lines",
             "FORMATS": ".read",
+            "NoDownload": ".lines",
             "read_list": ".read",
         },
     )
@@ -22,5 +23,6 @@ else:
 __all__ = [
     "FORMATS",
     "BadLine",
+    "NoDownload",
     "read_list",
 ]

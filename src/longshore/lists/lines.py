@@ -24,6 +24,10 @@ class BadLine:
     message: str
 
 
+class NoDownload(BadLine):
+    """A row of our own manifest for a job that fetched nothing: passed over, not refused."""
+
+
 class Blocks:
     """A stream's bytes in blocks, unpacked if it is gzip, with its head for whoever must recognise it."""
 

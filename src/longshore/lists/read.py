@@ -9,7 +9,7 @@ from typing import BinaryIO, Final
 from longshore.domain.model import JobRequest
 from longshore.errors import BadInput
 from longshore.lists.lines import BadLine, Blocks
-from longshore.lists.soundness import whole
+from longshore.lists.soundness import closed_quotes, whole
 
 FORMATS: Final = {
     "urls": "one URL per line",
@@ -36,12 +36,17 @@ def read_list(
 ) -> Iterator[JobRequest | BadLine]:
     """Stream the jobs of a list. A line that is no good comes as `BadLine`; a file that is no list raises `BadInput`.
 
-    A damaged gzip, Parquet or XML file raises before it gives a single job: nothing of it is done by halves.
+    A damaged gzip, Parquet or XML file, or a CSV file with a quote that is never closed, raises before it gives a single job: nothing of it is done by halves.
     """
     if format is not None and format not in FORMATS:
         raise BadInput(f"there is no list format {format!r}: {', '.join(FORMATS)}")
-    blocks = Blocks(whole(stream))
-    return _reader(format or recognise(blocks.head), blocks, base_url, sums)
+    stream = whole(stream)
+    start = stream.tell() if stream.seekable() else None
+    blocks = Blocks(stream)
+    kind = format or recognise(blocks.head)
+    if kind == "csv":
+        blocks = closed_quotes(stream, start, blocks)
+    return _reader(kind, blocks, base_url, sums)
 
 
 def _reader(

@@ -5,20 +5,24 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO, Final
 
 from longshore.domain.model import JobRequest
 from longshore.domain.requests import DIGEST_LENGTHS, download_request
+from longshore.domain.states import DOWNLOAD
 from longshore.errors import BadInput
-from longshore.lists.lines import BadLine, split_lines, text_lines
+from longshore.lists.lines import BadLine, NoDownload, split_lines, text_lines
 from longshore.lists.works import openalex_work, unpaywall_work
 
 Record = Mapping[str, Any]
 _TEXTS: Final = ("work_id", "artifact_id", "sha256", "media_type", "name")
 _NUMBERS: Final = ("size_bytes", "priority")
+_OURS: Final = ("job_type", "source_ref")  # what only our own manifest has
+_FORMULA: Final = re.compile(r"'+[=+\-@]")  # how our CSV writes what a spreadsheet would run
 _OTHER_DIGESTS: Final = tuple(name for name in DIGEST_LENGTHS if name != "sha256")
-COLUMNS: Final = frozenset({"url", "mirrors", "headers", *_TEXTS, *_NUMBERS, *_OTHER_DIGESTS})
+COLUMNS: Final = frozenset({"url", "mirrors", "headers", *_TEXTS, *_NUMBERS, *_OTHER_DIGESTS, *_OURS})
 
 
 def request_of(record: Record) -> JobRequest:
@@ -85,9 +89,11 @@ def _headers(value: object) -> list[tuple[str, str]]:
     raise BadInput('headers must be an object: {"Referer": "…"}')
 
 
-def _attempt(number: int, make: Callable[[], JobRequest]) -> JobRequest | BadLine:
+def _attempt(number: int, record: Record, make: Callable[[Record], JobRequest]) -> JobRequest | BadLine:
+    if (job_type := record.get("job_type")) and "source_ref" in record and job_type != DOWNLOAD:
+        return NoDownload(number, f"a job of the type {job_type!r:.80} fetches nothing")
     try:
-        return make()
+        return make(record)
     except BadInput as error:
         return BadLine(number, str(error))
 
@@ -116,13 +122,23 @@ def _json_line(number: int, line: bytes, make: Callable[[Record], JobRequest]) -
         return BadLine(number, f"not JSON: {error}")
     if not isinstance(record, dict):
         return BadLine(number, f"a JSON object is wanted, not {type(record).__name__}")
-    return _attempt(number, lambda: make(record))
+    return _attempt(number, record, make)
 
 
 def read_csv(blocks: Iterator[bytes]) -> Iterator[JobRequest | BadLine]:
     """Read CSV with a header; the separator is the one that the header uses."""
+    for row in csv_rows(blocks):
+        yield row if isinstance(row, BadLine) else _csv_row(*row)
+
+
+def csv_rows(blocks: Iterator[bytes]) -> Iterator[tuple[int, int, list[str], list[str]] | BadLine]:
+    """Give the rows: their first and last line, the header, the cells.
+
+    A quote that is never closed takes the lines after it along: then nobody knows what is meant, and `BadInput` ends it.
+    """
     bad: list[BadLine] = []
-    lines = _good_lines(blocks, bad)
+    row_lines: list[str] = []
+    lines = _kept(_good_lines(blocks, bad), row_lines)
     above = 1
     header_line = next(lines, "")
     while header_line and (not header_line.strip() or header_line.startswith("#")):
@@ -132,18 +148,39 @@ def read_csv(blocks: Iterator[bytes]) -> Iterator[JobRequest | BadLine]:
     rows = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
         number = rows.line_num + above + 1
+        row_lines.clear()
         try:
             row = next(rows)
         except StopIteration:
             break
         except csv.Error as error:
+            if len(row_lines) > 1 or "unexpected end" in str(error):
+                raise _never_closed(number, row_lines) from None
             yield BadLine(number, f"not CSV: {error}")
             continue
         yield from bad
         bad.clear()
         if any(cell.strip() for cell in row):
-            yield _csv_row(number, header, row)
+            yield number, rows.line_num + above, header, row
     yield from bad
+
+
+def _kept(lines: Iterator[str], row_lines: list[str]) -> Iterator[str]:
+    for line in lines:
+        row_lines.append(line)
+        yield line
+
+
+def _never_closed(number: int, row_lines: list[str]) -> BadInput:
+    """Name the line of the last quote that was opened and stayed so."""
+    opened, is_open = number, False
+    for place, line in enumerate(row_lines, number):
+        was_open, is_open = is_open, is_open != bool(line.count('"') % 2)
+        opened = place if is_open and not was_open else opened
+    return BadInput(
+        f"line {opened}: the quote that is opened here is not closed: nothing after it can be read, so nothing was taken",
+        hint="close it, or write it twice inside a quoted field",
+    )
 
 
 def _good_lines(blocks: Iterator[bytes], bad: list[BadLine]) -> Iterator[str]:
@@ -155,10 +192,21 @@ def _good_lines(blocks: Iterator[bytes], bad: list[BadLine]) -> Iterator[str]:
             yield line + "\n"
 
 
-def _csv_row(number: int, header: list[str], row: list[str]) -> JobRequest | BadLine:
+def _csv_row(number: int, last: int, header: list[str], row: list[str]) -> JobRequest | BadLine:
+    record = {name: cell.strip() for name, cell in zip(header, row, strict=False)}
+    if "source_ref" in record:
+        record = {name: _unquoted(cell) for name, cell in record.items()}
     if len(row) > len(header):
-        return BadLine(number, f"{len(row)} fields under {len(header)} headings")
-    return _attempt(number, lambda: request_of({name: cell.strip() for name, cell in zip(header, row, strict=False)}))
+        made: JobRequest | BadLine = BadLine(number, f"{len(row)} fields under {len(header)} headings")
+    else:
+        made = _attempt(number, record, request_of)
+    if type(made) is BadLine and last > number:
+        return BadLine(number, f"{made.message} (a quoted field joins the lines up to {last})")
+    return made
+
+
+def _unquoted(cell: str) -> str:
+    return cell[1:] if _FORMULA.match(cell) else cell
 
 
 def read_parquet(stream: BinaryIO) -> Iterator[JobRequest | BadLine]:
@@ -180,7 +228,7 @@ def read_parquet(stream: BinaryIO) -> Iterator[JobRequest | BadLine]:
         for batch in file.iter_batches(batch_size=2048, columns=columns):
             for record in batch.to_pylist():
                 number += 1
-                yield _attempt(number, lambda record=record: request_of(_lowered(record)))  # type: ignore[misc]
+                yield _attempt(number, _lowered(record), request_of)
     except (pa.ArrowException, OSError) as error:
         raise BadInput(f"the Parquet file is damaged after row {number}: {str(error)[:300]}") from None
 

@@ -1,6 +1,6 @@
 """Is the container whole? gzip, Parquet and XML tell at their end whether they are: read to it before the first job.
 
-A list of lines needs none of this: each line is whole or is refused by its number.
+A list of lines needs none of this: each line is whole or is refused by its number. Only CSV has quotes that join lines.
 """
 
 from __future__ import annotations
@@ -32,6 +32,29 @@ def whole(stream: BinaryIO) -> BinaryIO:
     else:
         _read_blocks(Blocks(kept))
     kept.seek(start)
+    return kept
+
+
+def closed_quotes(stream: BinaryIO, start: int | None, blocks: Blocks) -> Blocks:
+    """Give CSV from its beginning again, known to have no quote that runs on to its end; raise `BadInput` otherwise.
+
+    `blocks` are those of the stream from `start`; without it they come once only and are kept aside.
+    """
+    from longshore.lists.records import csv_rows
+
+    if start is None:
+        stream, start = _kept_aside(blocks), 0
+        blocks = Blocks(stream)
+    for _ in csv_rows(iter(blocks)):
+        pass
+    stream.seek(start)
+    return Blocks(stream)
+
+
+def _kept_aside(blocks: Iterable[bytes]) -> BinaryIO:
+    kept: BinaryIO = tempfile.SpooledTemporaryFile(_KEPT_IN_MEMORY)  # type: ignore[assignment]  # noqa: SIM115
+    kept.writelines(blocks)
+    kept.seek(0)
     return kept
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from longshore.domain.access import Token
 from longshore.domain.model import SECOND, Artifact, Job, Micros
 from longshore.domain.reasons import reason_named
-from longshore.domain.redaction import safe_source, safe_url
+from longshore.domain.redaction import safe_source, safe_url, says_all
 from longshore.web.render import stamp
 
 View = dict[str, Any]
@@ -119,14 +119,14 @@ def remedy_of(reason: str | None) -> tuple[str, str]:
 
 
 def as_curl(job: Job) -> str | None:
-    """Write a download as a curl command, without its secrets."""
-    url = shown_url(job.request.url)
-    return f"curl --fail --location --remote-name {shlex.quote(url)}" if url else None
+    """Write a download as a curl command; none where a secret is hidden: it would ask for something else."""
+    url = job.request.url
+    return f"curl --fail --location --remote-name {shlex.quote(safe_url(url))}" if url and says_all(url) else None
 
 
 def as_cli(job: Job) -> str:
-    """Write how to see or get a job on the command line."""
-    url = shown_url(job.request.url)
-    if job.job_type == "download" and url:
-        return f"longshore get {shlex.quote(url)}"
+    """Write how to get a job on the command line; where a secret is hidden, how to see it."""
+    url = job.request.url
+    if job.job_type == "download" and url and says_all(url):
+        return f"longshore get {shlex.quote(safe_url(url))}"
     return f"longshore show {job.job_id}"

@@ -20,7 +20,7 @@ SELECT j.job_id, j.job_type, j.status, j.stage, COALESCE(j.url, j.canonical_url)
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id > :after
    AND (CAST(:status AS TEXT) IS NULL OR j.status = :status)
    AND (CAST(:job_type AS TEXT) IS NULL OR j.job_type = :job_type)
-   AND j.created_at >= :since
+   AND j.created_at >= :since AND j.superseded <= :superseded
  ORDER BY j.job_id LIMIT :many
 
 -- manifest_more --
@@ -32,38 +32,67 @@ SELECT r.job_id, a.artifact_id, a.sha256, a.byte_size, a.content_type, a.name, a
    AND r.role = 'result' AND r.ordinal > 0
  ORDER BY r.job_id, r.ordinal
 
--- {purgeable} --
+-- {unused} --
 (j.status = 'completed' OR j.status = 'failed' OR j.status = 'skipped' OR j.status = 'canceled')
    AND j.updated_at < :before
    AND NOT EXISTS (SELECT 1 FROM artifacts a WHERE a.tenant_id = j.tenant_id AND a.project_id = j.project_id
      AND a.created_by_job_id = j.job_id)
-   AND NOT EXISTS (SELECT 1 FROM jobs k WHERE k.tenant_id = j.tenant_id AND k.project_id = j.project_id
-     AND k.retry_of = j.job_id)
-   AND NOT EXISTS (SELECT 1 FROM jobs k WHERE k.tenant_id = j.tenant_id AND k.project_id = j.project_id
-     AND k.reuse_of_job_id = j.job_id)
    AND NOT EXISTS (SELECT 1 FROM media_assets m WHERE m.tenant_id = j.tenant_id AND m.project_id = j.project_id
      AND m.job_id = j.job_id)
 
 -- purge_page --
 -- Jobs of one status, among the next `scan` of them, that are over since before a time and that nothing points to: no
 -- artifact they made, no other job, no asset. What waits is never looked at.
-SELECT j.job_id
+SELECT j.job_id, j.status, j.seq, j.retry_of, j.reuse_of_job_id
   FROM (SELECT * FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id AND i.status = :status
            AND i.seq > :edge ORDER BY i.seq LIMIT :scan) AS j
- WHERE {purgeable}
+ WHERE {unused}
+   AND NOT EXISTS (SELECT 1 FROM jobs k WHERE k.tenant_id = j.tenant_id AND k.project_id = j.project_id
+     AND k.retry_of = j.job_id)
+   AND NOT EXISTS (SELECT 1 FROM jobs k WHERE k.tenant_id = j.tenant_id AND k.project_id = j.project_id
+     AND k.reuse_of_job_id = j.job_id)
  ORDER BY j.seq
 
+-- purge_older --
+-- Of named jobs those that are over and that nothing but other jobs points to, with whom they point to themselves.
+SELECT j.job_id, j.retry_of, j.reuse_of_job_id FROM {each job_ids} AS w CROSS JOIN jobs j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = w.value AND {unused}
+
+-- purge_older @postgres --
+SELECT j.job_id, j.retry_of, j.reuse_of_job_id FROM jobs j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id
+   AND j.job_id IN (SELECT value FROM {each job_ids}) AND {unused}
+
+-- purge_pointing --
+-- Who points to named jobs, and whether those could go as well.
+SELECT j.retry_of, j.job_id, j.status, j.seq, CASE WHEN {unused} THEN 1 ELSE 0 END
+  FROM {each job_ids} AS w CROSS JOIN jobs j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.retry_of = w.value
+UNION ALL
+SELECT j.reuse_of_job_id, j.job_id, j.status, j.seq, CASE WHEN {unused} THEN 1 ELSE 0 END
+  FROM {each job_ids} AS w CROSS JOIN jobs j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.reuse_of_job_id = w.value
+ LIMIT :many
+
+-- purge_pointing @postgres --
+SELECT j.retry_of, j.job_id, j.status, j.seq, CASE WHEN {unused} THEN 1 ELSE 0 END FROM jobs j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.retry_of IN (SELECT value FROM {each job_ids})
+UNION ALL
+SELECT j.reuse_of_job_id, j.job_id, j.status, j.seq, CASE WHEN {unused} THEN 1 ELSE 0 END FROM jobs j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.reuse_of_job_id IN (SELECT value FROM {each job_ids})
+ LIMIT :many
+
 -- purge_rows --
--- What of the wanted jobs is still to be forgotten: nobody retried or reused one since the page was read.
+-- What of the wanted jobs is still to be forgotten: nobody used one since the page was read.
 -- (A cross join keeps the order: without statistics SQLite would walk over every job that is over, in every batch.)
 SELECT j.job_id, j.status FROM {each job_ids} AS w CROSS JOIN jobs j
- WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = w.value AND {purgeable}
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = w.value AND {unused}
 
 -- purge_rows @postgres --
 -- Locked, so that nobody can begin to point to one; whom somebody else holds right now waits for the next purge.
 SELECT j.job_id, j.status FROM jobs j
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id
-   AND j.job_id IN (SELECT value FROM {each job_ids}) AND {purgeable}
+   AND j.job_id IN (SELECT value FROM {each job_ids}) AND {unused}
  ORDER BY j.job_id FOR UPDATE OF j SKIP LOCKED
 
 -- purge_bury (now, tenant_id, project_id, job_id) --
@@ -85,6 +114,7 @@ DELETE FROM job_artifacts WHERE tenant_id = :tenant_id AND project_id = :project
 -- purge_events (tenant_id, project_id, job_id) --
 DELETE FROM events WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id
 
--- purge_jobs (tenant_id, project_id, job_id) --
--- Grants and effects go with their job; whatever still points to it makes this fail, which is right.
-DELETE FROM jobs WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id
+-- purge_jobs --
+-- All at once, because they may point to each other. Grants and effects go with their job; whatever else still points to
+-- one makes this fail, which is right.
+DELETE FROM jobs WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id IN (SELECT value FROM {each job_ids})
