@@ -48,6 +48,7 @@ _TITLES: Final = {
     413: "Too large",
     415: "Not a type this resource takes",
     416: "No such range",
+    421: "Not a name of this service",
     422: "The request is understood but not acceptable",
     429: "Too many requests",
     431: "Headers too large",
