@@ -13,9 +13,8 @@ import pytest
 from longshore.domain.access import csrf_token, secret_hash
 from longshore.domain.model import Scope
 from longshore.ledger import tokens
-from longshore.web.access import printable
+from longshore.web.access import inside, printable
 from longshore.web.api.artifacts import content_headers, content_type
-from longshore.web.session import inside
 from tests.support.site import Client, Site
 
 EVIL = [

@@ -111,7 +111,9 @@ def test_wrong_tokens_are_throttled_by_address_and_nobody_else_is(start: Start) 
     assert opened.status == 303
     cookie = {"Cookie": opened.headers["set-cookie"].partition(";")[0]}
     assert site.stranger().get("/jobs", headers=cookie).status == 200
-    lines = [line for line in site.client("admin").get("/api/v1/audit").json()["entries"] if line["token_id"] == "nobody"]
+    lines = [
+        line for line in site.client("admin").get("/api/v1/audit").json()["entries"] if line["token_id"] == "nobody"
+    ]
     assert len(lines) == 5  # nobody fills the log by guessing on
     assert site.stranger().get("/livez").status == 200
 

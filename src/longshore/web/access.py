@@ -11,7 +11,7 @@ import hmac
 import logging
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -37,6 +37,7 @@ COOKIE: Final = "longshore_session"
 PUBLIC: Final = frozenset({"/livez", "/readyz", "/sign-in", "/first", "/favicon.ico"})
 PUBLIC_FOLDER: Final = "/static/"
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+FIRST_RUN: Final = "first-run link"
 NOBODY: Final = Scope("", "")
 BACK_MOST: Final = 2000  # characters of a query that are carried over a sign-in
 
@@ -48,6 +49,13 @@ class Caller:
     token: Token
     now: Micros  # the ledger's time when the token was looked up
     csrf: str | None = None  # only for a session
+    noted: dict[str, Any] = field(default_factory=dict, compare=False)  # what a route did, for the audit log
+
+    @property
+    def who(self) -> str:
+        """Name the caller for the record: a session is nothing of its own, but whoever opened it."""
+        token = self.token
+        return (token.parent_id or FIRST_RUN) if token.kind == "session" else token.token_id
 
     @property
     def scope(self) -> Scope:
@@ -158,11 +166,11 @@ class Access:
                 await record(
                     self.service,
                     caller.scope,
-                    caller.token.token_id,
+                    caller.who,
                     scope["method"].lower(),
                     scope["path"],
                     remote(scope),
-                    {"status": message["status"], "request_id": scope["state"]["request_id"]},
+                    {"status": message["status"], "request_id": scope["state"]["request_id"], **caller.noted},
                 )
             await send(message)
 
@@ -217,13 +225,19 @@ def too_many(wait_s: float, detail: str) -> Problem:
 
 def wants_page(scope: AsgiScope, headers: Headers) -> bool:
     """Tell whether a person with a browser asks, who is better sent to the sign-in page."""
+    return scope["method"] in ("GET", "HEAD") and reads_pages(scope, headers)
+
+
+def reads_pages(scope: AsgiScope, headers: Headers) -> bool:
+    """Tell whether the answer is read by a person with a browser: the API and the pages' twins are for programs."""
     path = scope["path"]
-    return (
-        scope["method"] in ("GET", "HEAD")
-        and "text/html" in headers.get("accept", "")
-        and not path.startswith("/api/")
-        and not path.endswith(".json")
-    )
+    return "text/html" in headers.get("accept", "") and not path.startswith("/api/") and not path.endswith(".json")
+
+
+def inside(target: str) -> str:
+    """Keep a redirect on this site: one slash and then no second one, no backslash, no control character."""
+    safe = target.startswith("/") and target[1:2] not in ("/", "\\") and target.isprintable() and "\\" not in target
+    return target if safe else "/"
 
 
 def to_sign_in(scope: AsgiScope) -> RedirectResponse:

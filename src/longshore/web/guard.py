@@ -14,7 +14,7 @@ from typing import Final
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from longshore.web.problems import Problem, answer_for
+from longshore.web.problems import Problem, Shown, answer_for
 from longshore.web.settings import ServeSettings
 
 CSP: Final = (
@@ -122,8 +122,8 @@ def counted(receive: Receive, limit: int) -> Receive:
 class Guard:
     """The outermost layer."""
 
-    def __init__(self, app: ASGIApp, settings: ServeSettings, body_limit: Callable[[str], int]) -> None:
-        self.app, self.settings, self.body_limit = app, settings, body_limit
+    def __init__(self, app: ASGIApp, settings: ServeSettings, body_limit: Callable[[str], int], shown: Shown) -> None:
+        self.app, self.settings, self.body_limit, self.shown = app, settings, body_limit, shown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request inside the limits."""
@@ -150,7 +150,7 @@ class Guard:
         except Exception as error:
             if started:
                 raise  # half an answer is out: only the connection can say that it is not whole
-            await answer_for(error)(scope, receive, dressed)
+            await self.shown(scope, answer_for(error))(scope, receive, dressed)
 
     async def _bounded(self, scope: Scope, headers: Headers, receive: Receive) -> Receive:
         streamed = not collected(headers)

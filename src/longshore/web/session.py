@@ -11,14 +11,16 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from longshore.domain.access import API_PREFIX, Token, allows
 from longshore.domain.model import Scope
 from longshore.ledger import tokens
-from longshore.web.access import COOKIE, Reader, check_site, find, form, record, refused, remote
+from longshore.web.access import COOKIE, FIRST_RUN, Reader, check_site, find, form, inside, record, refused, remote
 from longshore.web.pages import templates
 from longshore.web.service import Service
 
 routes = APIRouter(include_in_schema=False)
 
 WRONG: Final = "That token does not open anything."
-ONLY_METRICS: Final = "That token reads /metrics and nothing else. The dashboard needs one with the scope read, write or admin."
+ONLY_METRICS: Final = (
+    "That token reads /metrics and nothing else. The dashboard needs one with the scope read, write or admin."
+)
 
 
 def _form_page(request: Request, *, error: str = "", code: str | None = None, status: int = 200) -> HTMLResponse:
@@ -32,17 +34,11 @@ def _form_page(request: Request, *, error: str = "", code: str | None = None, st
     return HTMLResponse(templates.get_template("sign-in.html").render(values), status)
 
 
-def inside(target: str) -> str:
-    """Keep a redirect on this site: one slash and then no second one, no backslash, no control character."""
-    safe = target.startswith("/") and target[1:2] not in ("/", "\\") and target.isprintable() and "\\" not in target
-    return target if safe else "/"
-
-
 async def _open(service: Service, request: Request, token: Token | None, target: str) -> Response:
     scope = token.scope if token else Scope()
     scopes = sorted(token.scopes) if token else ["admin"]
     secret = await service.ledger.soon(tokens.open_session, token, scope, scopes, service.settings.session_s)
-    who = token.token_id if token else "first-run link"
+    who = token.token_id if token else FIRST_RUN
     await record(service, scope, who, "sign-in", "/sign-in", remote(request.scope), {})
     answer = RedirectResponse(target, 303)
     answer.set_cookie(
@@ -101,6 +97,7 @@ async def first(request: Request) -> Response:
 async def sign_out(request: Request, caller: Reader) -> Response:
     """Close the session, here and in the ledger."""
     service: Service = request.app.state.service
+    caller.noted.update(act="sign out")
     if caller.token.kind == "session":
         await service.ledger.soon(tokens.revoke_token, caller.token.token_id)
     answer = RedirectResponse("/sign-in", 303)
