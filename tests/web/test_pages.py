@@ -110,6 +110,8 @@ def test_all_that_match_are_counted_and_asked_about_before_anything_is_done(site
         return found
 
     assert count()["pending"] == 3
+    audit = site.client("admin", tenant="asked").get("/api/v1/audit").json()["entries"]
+    assert [line["target"] for line in audit] == ["/sign-in"]  # a question changes nothing
     fields = dict(
         re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', question.text.partition("<section")[2])
     )

@@ -162,7 +162,7 @@ class Access:
             return send
 
         async def recorded(message: Message) -> None:
-            if message["type"] == "http.response.start":
+            if message["type"] == "http.response.start" and not caller.noted.get("only_asked"):
                 await record(
                     self.service,
                     caller.scope,

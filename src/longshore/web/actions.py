@@ -49,6 +49,7 @@ def ask_first(request: Request, caller: Caller, question: str, yes: str, back: s
     given = form(request.scope)
     if by_script(request) or given.get("confirmed") == "1":
         return None
+    caller.noted.update(only_asked=True)
     kept = {
         **given,
         **{name: str(value) for name, value in fields.items()},
@@ -126,6 +127,7 @@ async def act_on_matching(request: Request, caller: Writer) -> Response:
         done = await act_on_all(service, caller, body, act, only_fitting=True)
         return told(request, _said(act, done["count"]), back)
     count = len(await service.ledger.read_soon(fitting_ids, caller.scope, wanted, act))
+    caller.noted.update(only_asked=True)  # a question changes nothing
     if count == 0 or count > MOST:
         said = f"nothing to {act} among these" if not count else f"more than {MOST:,} jobs match; narrow the filter"
         return told(request, said, back, tone="warn")
