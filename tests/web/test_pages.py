@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from longshore.domain.access import csrf_token
-from longshore.domain.model import Scope
+from longshore.domain.model import SECOND, Scope
+from longshore.domain.notes import Note
 from tests.support.site import Client, Site
 
 PAGE = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
@@ -151,3 +152,19 @@ def test_a_magnet_is_refused_in_the_box_at_once(site: Site) -> None:
     mixed = browser.post("/add", form={"csrf": csrf, "lines": f"# mine\nhttps://m.example/1\n\n{magnet}\n"})
     assert "1 job added; not added: line 4: a magnet" in followed(browser, mixed)
     assert site.client("read", tenant="pasted").get("/api/v1/stats").json()["jobs"]["pending"] == 1
+
+
+def test_a_transfer_under_way_shows_its_bytes(site: Site) -> None:
+    scope = Scope("moving", "default")
+    [job] = site.plan("https://moving.example/large", scope=scope)
+    site.lease([job], scope)
+    client = site.client("read", tenant="moving")
+    site.service.note(Note("progress", SECOND, scope, job, None, {"bytes_done": 3 << 20, "bytes_total": 12 << 20}))
+    for path in ("/", "/jobs", f"/jobs/{job}"):
+        page = re.sub(r"<[^>]+>", "", client.get(path).text)
+        assert "25 % 3.0 MiB of 12.0 MiB" in page, path
+    site.service.note(Note("progress", SECOND, scope, job, None, {"bytes_done": 3 << 20, "bytes_total": None}))
+    assert client.get("/overview.json").json()["active"][0]["bytes_done"] == 3 << 20
+    assert "3.0 MiB" in client.get(f"/jobs/{job}").text  # without a length there is no percentage
+    site.service.note(Note("retry", SECOND, scope, job, None, {"reason": "truncated"}))
+    assert "bytes_done" not in client.get(f"/jobs/{job}.json").json()["job"]

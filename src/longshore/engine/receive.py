@@ -338,7 +338,9 @@ class _Kept:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Reasoned):
             head, elapsed_s = self._sink.head, time.monotonic() - self._began
-            asked = {"elapsed_ms": round(elapsed_s * 1000, 3)}  # all there is to tell of an answer without a body for us
+            asked = {
+                "elapsed_ms": round(elapsed_s * 1000, 3)
+            }  # all there is to tell of an answer without a body for us
             error.facts = _facts(self._sink, head, elapsed_s, self._why) if head is not None else asked
             if error.retry_after_s is not None:
                 error.facts["retry_after_s"] = error.retry_after_s

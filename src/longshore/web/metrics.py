@@ -85,7 +85,11 @@ class Metrics:
         self.refused = Counter(
             "longshore_verify_failures_total", "Bodies that failed a check.", ["check"], registry=registry
         )
-        self.limited = Counter("longshore_rate_limited_total", "Answers that asked us to wait: 429, or with Retry-After.", registry=registry)
+        self.limited = Counter(
+            "longshore_rate_limited_total",
+            "Answers that asked us to wait: 429, or with Retry-After.",
+            registry=registry,
+        )
         self.commits = Histogram(
             "longshore_ledger_commit_duration_seconds", "Group commits.", buckets=_COMMITS, registry=registry
         )

@@ -153,6 +153,7 @@ async def overview(service: Service, caller: Caller, request: Request) -> View:
         for slot in slots
     ]
     view: View = await service.ledger.read_soon(_overview, service.hosts, caller, now)
+    view["active"] = [service.with_progress(job) for job in view["active"]]
     view["throughput"] = {"windows": list(WINDOWS), "window": window.name, "slot_s": window.slot_s, "buckets": buckets}
     view["disk"] = await health.disk(service) if caller.may("admin") else None
     return view
@@ -192,6 +193,7 @@ async def jobs(service: Service, caller: Caller, request: Request) -> View:
     after = request.query_params.get("after") or None
     counting = request.query_params.get("count") == "1"
     view: View = await service.ledger.read_soon(_jobs, caller, wanted, after, counting=counting)
+    view["jobs"] = [service.with_progress(job) for job in view["jobs"]]
     return {"filter": fields, **view}
 
 
@@ -214,7 +216,7 @@ def _jobs(tx: Tx, caller: Caller, wanted: listing.JobFilter, after: str | None, 
 async def job(service: Service, caller: Caller, request: Request) -> View:
     """Tell one job's story."""
     view: View = await service.ledger.read_soon(_job, caller, request.path_params["job_id"])
-    return view
+    return view | {"job": service.with_progress(view["job"])}
 
 
 def _job(tx: Tx, caller: Caller, job_id: str) -> View:
