@@ -111,6 +111,7 @@ def test_retry_a_failed_group_with_one_click(site: Site, browser: Chromium) -> N
         page.get_by_role("link", name="Failures").click()
         row = page.locator("tr", has_text="bad.example")
         expect(row.locator("td").first).to_have_text("3")
+        expect(page.locator(".live")).to_have_text("live")  # before the script is there, the form asks on a page of its own
         row.get_by_role("button", name="Retry group").click()
         expect(page.locator("#told")).to_contain_text("3 new jobs planned")
         expect(row).to_have_count(0)
@@ -134,6 +135,7 @@ def test_bulk_actions_on_chosen_and_on_all_matching(site: Site, browser: Chromiu
         person = Person(page, site)
         person.signs_in(site.token("write"))
         person.opens("/jobs?host=many.example")
+        expect(page.locator(".live")).to_have_text("live")
         page.get_by_label(re.compile("Choose job")).first.check()
         page.get_by_role("button", name="Cancel chosen").click()
         expect(page.locator("#told")).to_contain_text("1 job canceled")

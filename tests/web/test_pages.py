@@ -162,7 +162,7 @@ def test_a_transfer_under_way_shows_its_bytes(site: Site) -> None:
     site.service.note(Note("progress", SECOND, scope, job, None, {"bytes_done": 3 << 20, "bytes_total": 12 << 20}))
     for path in ("/", "/jobs", f"/jobs/{job}"):
         page = re.sub(r"<[^>]+>", "", client.get(path).text)
-        assert "25 % 3.0 MiB of 12.0 MiB" in page, path
+        assert "25 % · 3.0 MiB of 12.0 MiB" in page, path
     site.service.note(Note("progress", SECOND, scope, job, None, {"bytes_done": 3 << 20, "bytes_total": None}))
     assert client.get("/overview.json").json()["active"][0]["bytes_done"] == 3 << 20
     assert "3.0 MiB" in client.get(f"/jobs/{job}").text  # without a length there is no percentage
