@@ -111,7 +111,7 @@ def test_retry_a_failed_group_with_one_click(site: Site, browser: Chromium) -> N
         page.get_by_role("link", name="Failures").click()
         row = page.locator("tr", has_text="bad.example")
         expect(row.locator("td").first).to_have_text("3")
-        expect(page.locator(".live")).to_have_text("live")  # before the script is there, the form asks on a page of its own
+        expect(page.locator(".live")).to_have_text("live")  # until then the form asks on a page of its own
         row.get_by_role("button", name="Retry group").click()
         expect(page.locator("#told")).to_contain_text("3 new jobs planned")
         expect(row).to_have_count(0)
