@@ -95,7 +95,9 @@ def api() -> Iterator[str]:
     described = json.loads(document())
     yield from ("# HTTP API", "", NOTICE, "")
     yield "Every route. Bodies, parameters and answers are in [openapi.json](openapi.json) (OpenAPI 3.1); who may do what is in"
-    yield "[the dashboard's page](../dashboard.md)."
+    yield "[the dashboard's page](../dashboard.md). Every request carries `Authorization: Bearer TOKEN`. [Use the HTTP"
+    yield "API](../how-to/use-the-api.md) goes through it with `curl`, line by line: one job and `?wait=`, `Idempotency-Key`, many"
+    yield "jobs as NDJSON, pages, the event stream and `Last-Event-ID`, content and `Range`, problems."
     tags: dict[str, list[str]] = {}
     for path, item in described["paths"].items():
         for method, operation in item.items():

@@ -353,3 +353,28 @@ def test_stats_say_what_downloads_were_like(depot: Path) -> None:
     assert stats["fsync_ms_p95"] > 0
     assert stats["shards"]["used"] == 2
     assert "fsync_ms_p95" in invoke("stats", "--depot", depot).ok().stdout
+
+
+def test_tokens_made_and_revoked_on_the_command_line_are_in_the_audit_log(depot: Path) -> None:
+    from longshore.domain.model import Scope
+    from longshore.ledger import Ledger, tokens
+
+    invoke("token", "create", "--scope", "read", "--name", "night shift", "--depot", depot).ok()
+    with Ledger.open(depot / "ledger.db") as ledger:
+        [token] = ledger.read(tokens.list_tokens)
+    invoke("token", "revoke", token.token_id, "--depot", depot).ok()
+    with Ledger.open(depot / "ledger.db") as ledger:
+        lines = ledger.read(tokens.audit_entries, Scope())
+    assert [(line.token_id, line.detail["act"], line.target) for line in lines] == [
+        ("command line", "revoke token", token.token_id),
+        ("command line", "create token", token.token_id),
+    ]
+    assert all(line.detail["name"] == "night shift" and line.detail["user"] for line in lines)
+
+
+def test_a_token_that_ran_out_is_listed_as_expired(depot: Path) -> None:
+    invoke("token", "create", "--expires", "0.001s", "--name", "short", "--depot", depot).ok()
+    invoke("token", "create", "--expires", "1d", "--name", "long", "--depot", depot).ok()
+    lines = invoke("token", "list", "--depot", depot).ok().stdout.splitlines()
+    assert [("expired" in line, "until" in line) for line in lines if "short" in line] == [(True, False)]
+    assert [("expired" in line, "until" in line) for line in lines if "long" in line] == [(False, True)]

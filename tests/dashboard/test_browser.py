@@ -111,6 +111,7 @@ def test_retry_a_failed_group_with_one_click(site: Site, browser: Chromium) -> N
         page.get_by_role("link", name="Failures").click()
         row = page.locator("tr", has_text="bad.example")
         expect(row.locator("td").first).to_have_text("3")
+        expect(page.locator(".live")).to_have_text("live")  # until then the form asks on a page of its own
         row.get_by_role("button", name="Retry group").click()
         expect(page.locator("#told")).to_contain_text("3 new jobs planned")
         expect(row).to_have_count(0)
@@ -124,15 +125,25 @@ def test_bulk_actions_on_chosen_and_on_all_matching(site: Site, browser: Chromiu
     site.plan(*(f"https://many.example/{n}" for n in range(5)))
 
     def visit(page: Any) -> None:
-        page.on("dialog", lambda dialog: dialog.accept())
+        asked: list[str] = []
+
+        def says_yes(dialog: Any) -> None:
+            asked.append(dialog.message)
+            dialog.accept()
+
+        page.on("dialog", says_yes)
         person = Person(page, site)
         person.signs_in(site.token("write"))
-        person.opens("/jobs?status=pending")
+        person.opens("/jobs?host=many.example")
+        expect(page.locator(".live")).to_have_text("live")
         page.get_by_label(re.compile("Choose job")).first.check()
         page.get_by_role("button", name="Cancel chosen").click()
         expect(page.locator("#told")).to_contain_text("1 job canceled")
-        page.get_by_role("button", name="Cancel all 4").click()
+        page.get_by_role("button", name="Cancel all matching").click()
         expect(page.locator("#told")).to_contain_text("4 jobs canceled")
+        assert asked == ["Cancel 4 jobs (host many.example)?"]  # of five that match, one is over already
+        page.get_by_role("button", name="Cancel all matching").click()
+        expect(page.locator("#told")).to_contain_text("nothing to cancel")
 
     browser.visit(visit)
     assert site.client("read").get("/api/v1/stats").json()["jobs"]["canceled"] == 5
@@ -237,9 +248,32 @@ def test_reading_works_without_javascript(site: Site, browser: Chromium) -> None
             person.opens(entry.href)
             expect(page.locator("h1")).to_have_text(entry.title)
         person.opens("/failures")
-        page.get_by_role("button", name="Retry group").click()  # a plain form, and back to the page
+        page.get_by_role("button", name="Retry group").click()  # a plain form: a question, and back to the page
+        expect(page.locator("h1")).to_have_text("Retry 1 failed job (http_404, a.example)?")
+        page.get_by_role("button", name="Retry 1 failed job").click()
         expect(page).to_have_url(site.url + "/failures")
+        expect(page.locator("#told")).to_have_text("1 new job planned")
         expect(page.locator(".empty")).to_be_visible()
+        page.reload()
+        expect(page.locator("#told")).to_have_text("")  # told once
+        person.opens("/jobs?host=a.example")
+        page.get_by_role("button", name="Cancel all matching").click()
+        expect(page.locator("h1")).to_have_text("Cancel 1 job (host a.example)?")
+        page.get_by_role("link", name="No, go back").click()
+        expect(page).to_have_url(site.url + "/jobs?host=a.example")
+        page.get_by_role("button", name="Cancel all matching").click()
+        page.get_by_role("button", name="Cancel 1 job").click()
+        expect(page).to_have_url(site.url + "/jobs?host=a.example")
+        expect(page.locator("#told")).to_contain_text("1 job canceled")
+        person.opens("/")
+        page.get_by_label("URLs, one a line").fill("https://a.example/3\nno url at all")
+        page.get_by_role("button", name="Add to the depot").click()
+        expect(page.locator("#told")).to_contain_text("1 job added; not added: line 2")
+        page.get_by_label("URLs, one a line").fill("magnet:?xt=urn:btih:" + "0" * 40)
+        page.get_by_role("button", name="Add to the depot").click()
+        expect(page.locator("main")).to_contain_text("longshore torrent add")
+        page.get_by_role("link", name="Overview").last.click()
+        expect(page).to_have_url(site.url + "/")
 
     browser.visit(visit, java_script_enabled=False)
 

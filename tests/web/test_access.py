@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fastapi.routing import APIRoute
 
-from longshore.domain.access import API_PREFIX, SCOPES, SESSION_PREFIX, allows, secret_hash
+from longshore.domain.access import API_PREFIX, SCOPES, SESSION_PREFIX, allows, csrf_token, secret_hash
 from longshore.domain.model import Scope
 from longshore.ledger import Ledger, tokens
 from longshore.web.access import Needs, is_public
@@ -231,6 +231,42 @@ def test_changes_are_in_the_audit_log_before_they_are_answered(site: Site) -> No
     entries = admin.get("/api/v1/audit").json()["entries"]
     assert [(e["action"], e["target"], e["detail"]["status"]) for e in entries] == [("post", "/api/v1/jobs", 202)]
     assert entries[0]["remote"] == "127.0.0.1"
+
+
+def opened(site: Site, parent: str) -> dict[str, str]:
+    """Sign in; give the headers of a change by that session."""
+    answer = site.stranger().post("/sign-in", form={"token": parent})
+    cookie = answer.headers["set-cookie"].partition(";")[0]
+    return {"Cookie": cookie, "X-CSRF-Token": csrf_token(cookie.partition("=")[2])}
+
+
+def test_the_audit_log_says_who_by_the_token_behind_the_session_and_what_was_done_to_how_many(site: Site) -> None:
+    scope = Scope("who", "default")
+    secret = site.token("write", tenant="who", name="night shift")
+    token = site.ledger.read(tokens.token_by_hash, secret_hash(secret))
+    assert token is not None
+    session = opened(site, secret) | {"Accept": "application/json"}
+    stranger = site.stranger()
+    failed = [site.fail(f"https://who.example/{n}", scope=scope) for n in range(3)]
+    site.plan("https://who.example/waits", scope=scope)
+    group = {"reason": "http_404", "host": "who.example", "expected_count": 3}
+    assert stranger.post("/failures/retry", headers=session, form=group).status == 200
+    assert stranger.post("/jobs/act", headers=session, form={"act": "cancel", "job_id": failed}).status == 200
+    everything = {"act": "cancel", "expected_count": 4, "confirmed": 1}
+    assert stranger.post("/jobs/act-all?host=who.example", headers=session, form=everything).status == 200
+    lines = "https://who.example/new\nhttps://who.example/waits"
+    assert stranger.post("/add", headers=session, form={"lines": lines}).status == 200
+    entries = site.client("admin", tenant="who").get("/api/v1/audit").json()["entries"]
+    assert {(line["token_id"], line["name"]) for line in entries} == {(token.token_id, "night shift")}
+    said = [{k: v for k, v in line["detail"].items() if k not in ("status", "request_id")} for line in entries]
+    assert said[0] == {"act": "add", "count": 1, "known": 1, "refused": False}
+    assert said[1] == {"act": "cancel", "count": 4, "filter": {"host": "who.example"}}
+    assert said[2] == {"act": "cancel", "count": 0, "chosen": 3, "job_ids": failed}
+    retried = {"status": "failed", "reason": "http_404", "host": "who.example", "current": True}
+    assert said[3] == {"act": "retry", "count": 3, "filter": retried}
+    page = Client(site.port, site.token("admin", tenant="who")).get("/system").text
+    assert "night shift" in page
+    assert "host=who.example" in page
 
 
 def test_refused_sign_ins_and_wrong_tokens_are_in_the_audit_log_without_what_was_tried(site: Site) -> None:

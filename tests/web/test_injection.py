@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import logging
 import re
 from pathlib import Path
@@ -12,9 +13,8 @@ import pytest
 from longshore.domain.access import csrf_token, secret_hash
 from longshore.domain.model import Scope
 from longshore.ledger import tokens
-from longshore.web.access import printable
+from longshore.web.access import inside, printable
 from longshore.web.api.artifacts import content_headers, content_type
-from longshore.web.session import inside
 from tests.support.site import Client, Site
 
 EVIL = [
@@ -173,6 +173,48 @@ def test_nobody_is_signed_in_by_another_site(site: Site) -> None:
     taken = client.post("/sign-in", form={"token": site.token("read")}, headers={"Sec-Fetch-Site": "same-origin"})
     assert taken.status == 303
     assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(taken.headers["set-cookie"].split("; "))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "https://evil.example", "Sec-Fetch-Site": "same-origin"},
+        {"Referer": "http://evil.example/page"},
+    ],
+    ids=str,
+)
+def test_a_form_of_another_site_signs_nobody_in(site: Site, headers: dict[str, str]) -> None:
+    site.service.first_code = "right"
+    for path, form in (("/sign-in", {"token": site.token("read")}), ("/first", {"code": "right"})):
+        answer = Client(site.port).post(path, form=form, headers=headers)
+        assert (answer.status, answer.json()["reason"]) == (403, "csrf"), path
+        assert "set-cookie" not in answer.headers
+    own = {"Origin": site.url, "Referer": site.url + "/sign-in"}
+    assert Client(site.port).post("/sign-in", form={"token": site.token("read")}, headers=own).status == 303
+    assert site.service.first_code == "right"
+
+
+def test_signing_in_leads_back_to_the_same_view(site: Site) -> None:
+    client, page = Client(site.port), {"Accept": "text/html"}
+    sent = client.get("/jobs?status=failed&url=https%3A%2F%2Fa.example%2F%3Fx%3D1", headers=page)
+    assert sent.status == 303
+    form_page = client.get(sent.headers["location"]).text
+    kept = html.unescape(re.search(r'name="next" value="([^"]*)"', form_page)[1])  # type: ignore[index]
+    assert kept == "/jobs?status=failed&url=https%3A%2F%2Fa.example%2F%3Fx%3D1"
+    again = client.post("/sign-in", form={"token": "lsh_wrong", "next": kept})  # a slip of the finger loses nothing
+    assert html.escape(kept) in again.text
+    assert client.post("/sign-in", form={"token": site.token("read"), "next": kept}).headers["location"] == kept
+    away = client.get("//evil.example/jobs?status=failed", headers=page).headers["location"]
+    assert 'name="next" value="/"' in client.get(away).text
+
+
+def test_a_token_that_only_reads_metrics_opens_no_dashboard(site: Site) -> None:
+    answer = Client(site.port).post("/sign-in", form={"token": site.token("metrics")})
+    assert answer.status == 403
+    assert "set-cookie" not in answer.headers
+    assert "reads /metrics and nothing else" in answer.text
 
 
 @pytest.mark.parametrize(

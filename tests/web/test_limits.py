@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from longshore.web.guard import json_depth
+from longshore.web.guard import is_ours, json_depth
+from longshore.web.settings import ServeSettings
 from longshore.web.throttle import Throttle
 from tests.support.site import Client, Site
 
@@ -93,15 +94,58 @@ def test_a_token_that_asks_too_often_is_told_when_to_come_again(start: Start) ->
     assert other.get("/api/v1/stats").status == 200
 
 
-def test_wrong_tokens_are_throttled_by_address_and_the_right_one_too_then(start: Start) -> None:
+def test_wrong_tokens_are_throttled_by_address_and_nobody_else_is(start: Start) -> None:
     site = start(wrong_per_minute=5)
     right = site.client("read")
     assert right.get("/api/v1/stats").status == 200
     guesses = [Client(site.port, f"lsh_{n:043d}").get("/api/v1/stats").status for n in range(7)]
     assert guesses == [401] * 5 + [429] * 2
-    assert right.get("/api/v1/stats").status == 429  # otherwise a guess could be told from a throttled one
-    assert site.stranger().post("/sign-in", form={"token": "lsh_x"}).status == 429
+    # What resolves passes: a guess hits one of 2^256, but whoever shares the address (a proxy's) must not be locked out.
+    assert right.get("/api/v1/stats").status == 200
+    assert site.client("metrics").get("/metrics").status == 200
+    assert site.stranger().get("/api/v1/stats").status == 401  # tried nothing
+    wrong = site.stranger().post("/sign-in", form={"token": "lsh_x"})
+    assert (wrong.status, int(wrong.headers["retry-after"]) >= 1) == (429, True)
+    assert site.stranger().post("/first", form={"code": "guess"}).status == 429
+    opened = site.stranger().post("/sign-in", form={"token": right.token})
+    assert opened.status == 303
+    cookie = {"Cookie": opened.headers["set-cookie"].partition(";")[0]}
+    assert site.stranger().get("/jobs", headers=cookie).status == 200
+    lines = [
+        line for line in site.client("admin").get("/api/v1/audit").json()["entries"] if line["token_id"] == "nobody"
+    ]
+    assert len(lines) == 5  # nobody fills the log by guessing on
     assert site.stranger().get("/livez").status == 200
+
+
+def test_on_loopback_only_names_of_ours_are_answered(start: Start) -> None:
+    """A page of another site whose name was pointed at this machine (DNS rebinding) gets nothing."""
+    site = start(names=("depot.example.org",))
+    right = site.client("read")
+    for host in ("evil.example", "evil.example:8642", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1"):
+        for path in ("/sign-in", "/first", "/api/v1/stats", "/static/live.js"):
+            answer = right.get(path, headers={"Host": host})
+            assert (answer.status, answer.json()["reason"]) == (421, "unknown_host"), (host, path)
+        assert right.get("/livez", headers={"Host": host}).status == 200
+    for host in (f"localhost:{site.port}", "127.0.0.1", f"[::1]:{site.port}", "LOCALHOST", "Depot.example.org:443"):
+        assert right.get("/sign-in", headers={"Host": host}).status == 200, host
+
+
+@pytest.mark.parametrize(
+    ("host", "names", "asked", "ours"),
+    [
+        ("0.0.0.0", (), "any.example", True),
+        ("0.0.0.0", ("depot.example",), "any.example", False),
+        ("0.0.0.0", ("depot.example",), "depot.example", True),
+        ("::1", (), "evil.example", False),
+        ("::1", (), "[::1]:80", True),
+        ("localhost", (), "evil.example", False),
+    ],
+)
+def test_elsewhere_any_name_is_answered_unless_some_are_named(
+    host: str, names: tuple[str, ...], asked: str, ours: bool
+) -> None:
+    assert is_ours(asked, ServeSettings(host=host, names=names)) is ours
 
 
 def test_open_event_streams_are_counted(start: Start) -> None:

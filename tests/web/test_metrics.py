@@ -84,6 +84,7 @@ def test_notes_are_counted(tmp_path: Path) -> None:
             ("held", {"size_bytes": 7}),
             ("failed", {"reason": "digest_mismatch"}),
             ("retry", {"reason": "http_429"}),
+            ("retry", {"reason": "http_503", "retry_after_s": 0.0, "elapsed_s": 0.25}),
             ("retry", {"reason": "https://evil.example/secret"}),
             ("canceled", {}),
         ):
@@ -98,7 +99,9 @@ def test_notes_are_counted(tmp_path: Path) -> None:
         assert found['longshore_dedup_saved_bytes_total{kind="request"}'] == 7
         assert found['longshore_verify_failures_total{check="digest_mismatch"}'] == 1
         assert found['longshore_attempts_total{reason="other",result="retried"}'] == 1
-        assert found["longshore_rate_limited_total"] == 1
+        assert found["longshore_rate_limited_total"] == 2
+        assert found['longshore_request_duration_seconds_sum{code_class="5xx"}'] == 0.25
+        assert 'longshore_request_duration_seconds_count{code_class="none"}' not in found  # nobody was asked
         assert found["longshore_download_duration_seconds_count"] == 2
         assert not any("secret" in name or "evil" in name for name in found)
 

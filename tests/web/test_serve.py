@@ -13,7 +13,7 @@ import pytest
 
 from longshore.cli.token import seconds
 from longshore.errors import BadInput
-from tests.support.origin import Gate, Origin, Thing
+from tests.support.origin import Gate, Origin, Thing, status
 from tests.support.program import Started, eventually, invoke, started
 from tests.support.site import Client
 
@@ -168,3 +168,20 @@ def test_spans(text: str, value: float) -> None:
 def test_what_is_no_span(text: str) -> None:
     with pytest.raises(BadInput):
         seconds(text)
+
+
+def test_answers_that_ask_to_wait_are_counted_and_failed_attempts_have_a_duration(tmp_path: Path) -> None:
+    depot = tmp_path / "depot"
+    secret = token(depot, "--scope", "admin")
+    quick = {"LONGSHORE_RETRY__BASE_S": "0.01", "LONGSHORE_RETRY__CAP_S": "0.02", "LONGSHORE_RETRY__MAX_ATTEMPTS": "3"}
+    with Origin() as origin:
+        url = origin.add("/busy", status(503, Retry_After="0"))
+        flags = ("--port", 0, "--json", "--allow-net", "127.0.0.0/8")
+        with started(tmp_path / "serve", "serve", "--depot", depot, *flags, env=quick) as server:
+            client = client_of(server, secret)
+            job = client.post("/api/v1/jobs?wait=60", doc={"url": url}).json()["job"]
+            assert (job["status"], job["reason"]) == ("failed", "http_503")
+            found = dict(line.rsplit(" ", 1) for line in client.get("/metrics").text.splitlines() if line[0] != "#")
+    assert float(found["longshore_rate_limited_total"]) == 3
+    assert float(found['longshore_request_duration_seconds_count{code_class="5xx"}']) == 3
+    assert float(found['longshore_request_duration_seconds_sum{code_class="5xx"}']) > 0

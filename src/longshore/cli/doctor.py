@@ -35,5 +35,6 @@ def command(call: Call, only: tuple[str, ...]) -> int:
     if call.json:
         call.output.record("summary", {"command": "doctor", **counts})
     elif call.verbosity >= 0:
-        say("{ok} ok, {warn} warnings, {fail} failed, {skip} skipped".format(**counts))
+        warned = f"{counts['warn']} warning{'' if counts['warn'] == 1 else 's'}"
+        say(f"{counts['ok']} ok, {warned}, {counts['fail']} failed, {counts['skip']} skipped")
     return UNEXPECTED if counts["fail"] else OK

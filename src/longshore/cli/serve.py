@@ -16,12 +16,23 @@ from longshore.cli.output import say
 @click.command("serve")
 @click.option("--host", metavar="ADDRESS", help="Where to listen [default: 127.0.0.1].")
 @click.option("--port", type=click.IntRange(0, 65_535), help="Port; 0 takes a free one [default: 8642].")
+@click.option(
+    "--name", "names", multiple=True, metavar="HOST",
+    help="A name it may be asked under (a proxy's); several times [default: any; on loopback localhost only].",
+)  # fmt: skip
 @click.option("--no-workers", is_flag=True, help="Only serve; work is done by `longshore run --forever` elsewhere.")
 @click.option("--link", is_flag=True, help="Print a one-time sign-in link even if tokens exist (loopback only).")
 @click.option("--secure-cookies", is_flag=True, help="Mark cookies Secure: TLS ends at a proxy before us.")
 @common
 def command(
-    call: Call, host: str | None, port: int | None, *, no_workers: bool, link: bool, secure_cookies: bool
+    call: Call,
+    host: str | None,
+    port: int | None,
+    names: tuple[str, ...],
+    *,
+    no_workers: bool,
+    link: bool,
+    secure_cookies: bool,
 ) -> int:
     """Serve the API at /api/v1, the dashboard at / and metrics at /metrics, and work on jobs beside it.
 
@@ -38,6 +49,7 @@ def command(
     settings = ServeSettings(
         host=host or call.settings.serve.host,
         port=call.settings.serve.port if port is None else port,
+        names=names or call.settings.serve.names,
         workers=not no_workers,
         secure_cookies=secure_cookies,
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +13,10 @@ from longshore.cli.options import Call, common
 from longshore.cli.output import moment, say
 from longshore.domain.access import SCOPES, Token
 from longshore.errors import BadInput
+
+if TYPE_CHECKING:
+    from longshore.ledger.tokens import NewEntry
+    from longshore.ledger.tx import Tx
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)?\Z")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -49,8 +55,14 @@ def create(call: Call, scopes: tuple[str, ...], name: str, expires: str | None) 
     if unknown := sorted(set(wanted) - SCOPES.keys()):
         raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(SCOPES)}", param_hint="--scope")
     expires_s = seconds(expires) if expires else None
+
+    def made(tx: Tx) -> tuple[str, Token]:
+        secret, token = tokens.create_token(tx, call.scope, wanted, name=name, expires_s=expires_s)
+        tokens.audit(tx, call.scope, entry(tokens.noted("create token", token)))
+        return secret, token
+
     with Ledger.open(call.settings.ledger, create=True) as ledger:
-        secret, token = ledger.write(tokens.create_token, call.scope, wanted, name=name, expires_s=expires_s)
+        secret, token = ledger.write(made)
     if call.json:
         call.output.record("token", {"token": secret, **facts(token)})
     else:
@@ -84,13 +96,30 @@ def revoke(call: Call, token_id: str) -> int:
     """Close a token, and the dashboard sessions it opened, for good."""
     from longshore.ledger import Ledger, tokens
 
+    def closed(tx: Tx) -> None:
+        token = tokens.revoke_token(tx, token_id)
+        tokens.audit(tx, call.scope, entry(tokens.noted("revoke token", token)))
+
     with Ledger.open(call.settings.ledger) as ledger:
-        ledger.write(tokens.revoke_token, token_id)
+        ledger.write(closed)
     if call.json:
         call.output.record("revoked", {"token_id": token_id})
     else:
         say(f"revoked {token_id}")
     return 0
+
+
+def entry(detail: dict[str, Any]) -> NewEntry:
+    """Write a line of the audit log for what somebody did on this machine."""
+    import getpass
+
+    from longshore.ledger.tokens import NewEntry
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a number without a name, as in a container
+        user = str(os.getuid())
+    return NewEntry("command line", "token", detail["token_id"], "local", {**detail, "user": user})
 
 
 def facts(token: Token) -> dict[str, Any]:
@@ -113,7 +142,12 @@ def _moment(at: int | None) -> str | None:
 
 
 def _row(token: Token) -> tuple[object, ...]:
-    state = "revoked" if token.revoked_at else f"until {moment(token.expires_at)}" if token.expires_at else "valid"
+    state = "valid"
+    if token.revoked_at:
+        state = "revoked"
+    elif token.expires_at:
+        over = not token.alive(time.time_ns() // 1000)
+        state = f"{'expired' if over else 'until'} {moment(token.expires_at)}"
     place = f"{token.scope.tenant_id}/{token.scope.project_id}"
     return (
         token.token_id,

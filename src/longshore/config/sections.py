@@ -304,6 +304,9 @@ class ServeSettings(Section):
 
     host: str = key("127.0.0.1", "address it listens on")
     port: int = key(8642, "port it listens on", least=0, most=65_535)
+    names: tuple[str, ...] = key(
+        (), "names it may be asked under besides loopback's own; none: any name, but on loopback only `localhost`"
+    )
 
 
 class Settings(Section):

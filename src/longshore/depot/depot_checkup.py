@@ -96,7 +96,11 @@ def check_leases(settings: Settings) -> Check:
         return Check("leases", "warn", evidence, "longshore run takes their work over")
     if late > 60:
         return Check("leases", "warn", f"work has been due for {late:.0f} s and nobody took it", "longshore run")
-    return Check("leases", "ok", f"{held} leases of {len(workers)} workers, none run out; nothing waits too long")
+    return Check(
+        "leases",
+        "ok",
+        f"{_many(held, 'lease')} of {_many(len(workers), 'worker')}, none run out; nothing waits too long",
+    )
 
 
 def check_role(settings: Settings) -> Check:
@@ -255,3 +259,7 @@ DEPOT_CHECKS: Final[dict[str, Looker]] = {
     "orphans": check_orphans,
     "qbittorrent": check_torrents,
 }
+
+
+def _many(n: int, one: str) -> str:
+    return f"{n} {one}{'' if n == 1 else 's'}"

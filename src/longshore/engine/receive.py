@@ -118,7 +118,9 @@ class Receiver:
                 mishaps.append(mishap_of(error))
         worst = worst_of_mirrors(mishaps)
         message = f"{worst.message} (none of {len(mishaps)} candidates)"
-        raise Reasoned(worst.reason, message, retry_after_s=worst.retry_after_s)
+        last = Reasoned(worst.reason, message, retry_after_s=worst.retry_after_s)
+        last.facts = worst.facts
+        raise last
 
     async def _from(self, lease: Lease, url: str, known: KnownContent | None) -> Received | None:
         """Ask one candidate, with what an earlier epoch left if that helps; at most once more from zero."""
@@ -334,8 +336,14 @@ class _Kept:
         return None
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Reasoned) and self._sink.head is not None:
-            error.facts = _facts(self._sink, self._sink.head, time.monotonic() - self._began, self._why)
+        if isinstance(error, Reasoned):
+            head, elapsed_s = self._sink.head, time.monotonic() - self._began
+            asked = {
+                "elapsed_ms": round(elapsed_s * 1000, 3)
+            }  # all there is to tell of an answer without a body for us
+            error.facts = _facts(self._sink, head, elapsed_s, self._why) if head is not None else asked
+            if error.retry_after_s is not None:
+                error.facts["retry_after_s"] = error.retry_after_s
         if error is not None:
             await self._sink.abandon(keep=_worth_keeping(error))
 

@@ -70,11 +70,12 @@ class Watch:
                     self.tell("held", lease, attempts=lease.job.attempts, **self._reused(lease, outcome))
             case Failed():
                 tally.failed += 1
-                self.tell("failed", lease, reason=outcome.reason, message=outcome.message, attempts=attempts)
+                facts = {"reason": outcome.reason, "message": outcome.message, "attempts": attempts}
+                self.tell("failed", lease, **facts, **_asked(outcome))
             case Deferred():
                 tally.retried += 1
                 facts = {"reason": outcome.reason, "message": outcome.message, "delay_s": round(outcome.delay_s, 3)}
-                self.tell("retry", lease, attempts=lease.job.attempts + outcome.counts, **facts)
+                self.tell("retry", lease, attempts=lease.job.attempts + outcome.counts, **facts, **_asked(outcome))
             case Canceled():
                 tally.canceled += 1
                 self.tell("canceled", lease, reason="canceled", message=outcome.message)
@@ -114,3 +115,10 @@ class Watch:
             "elapsed_s": round(outcome.facts.get("elapsed_ms", 0) / 1000, 6),
             "bytes": outcome.facts.get("stream_bytes", 0),
         }
+
+
+def _asked(outcome: Failed | Deferred) -> dict[str, Any]:
+    """Tell how long a server was asked in vain, and how long it wants to be left alone; nothing if none was asked."""
+    known = outcome.facts
+    took = {"elapsed_s": round(known["elapsed_ms"] / 1000, 6)} if "elapsed_ms" in known else {}
+    return took | ({"retry_after_s": known["retry_after_s"]} if "retry_after_s" in known else {})

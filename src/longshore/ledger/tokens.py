@@ -45,6 +45,7 @@ class Entry:
     target: str
     remote: str
     detail: dict[str, Any]
+    name: str = ""  # of the token
 
 
 def create_token(
@@ -119,11 +120,19 @@ def list_tokens(tx: Tx, limit: int = 1000) -> list[Token]:
     return [_token(row) for row in tx.all("token_list", limit=limit)]
 
 
-def revoke_token(tx: Tx, token_id: str) -> None:
+def revoke_token(tx: Tx, token_id: str) -> Token:
     """Close a token, and with it its sessions, for good."""
-    if not tx.one("token_known", token_id=token_id):
+    row = tx.one("token_by_id", token_id=token_id)
+    if row is None:
         raise NotFound(f"there is no token {token_id[:80]!r}")
     tx.run("token_revoke", token_id=token_id, now=tx.now)
+    return _token(row)
+
+
+def noted(act: str, token: Token) -> dict[str, Any]:
+    """Say for the audit log what was done to which token."""
+    place = f"{token.scope.tenant_id}/{token.scope.project_id}"
+    return {"act": act, "token_id": token.token_id, "name": token.name, "for": place, "scopes": sorted(token.scopes)}
 
 
 def touch_token(tx: Tx, token_id: str, at: Micros) -> None:
@@ -178,8 +187,8 @@ def audit_entries(tx: Tx, scope: Scope, before: int | None = None, limit: int = 
         limit=limit,
     )
     return [
-        Entry(seq, at, token_id or "", action, target or "", remote or "", json.loads(detail or "{}"))
-        for seq, at, token_id, action, target, detail, remote in rows
+        Entry(seq, at, token_id or "", action, target or "", remote or "", json.loads(detail or "{}"), name or "")
+        for seq, at, token_id, action, target, detail, remote, name in rows
     ]
 
 

@@ -11,7 +11,7 @@ import hmac
 import logging
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -37,7 +37,9 @@ COOKIE: Final = "longshore_session"
 PUBLIC: Final = frozenset({"/livez", "/readyz", "/sign-in", "/first", "/favicon.ico"})
 PUBLIC_FOLDER: Final = "/static/"
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+FIRST_RUN: Final = "first-run link"
 NOBODY: Final = Scope("", "")
+BACK_MOST: Final = 2000  # characters of a query that are carried over a sign-in
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,13 @@ class Caller:
     token: Token
     now: Micros  # the ledger's time when the token was looked up
     csrf: str | None = None  # only for a session
+    noted: dict[str, Any] = field(default_factory=dict, compare=False)  # what a route did, for the audit log
+
+    @property
+    def who(self) -> str:
+        """Name the caller for the record: a session is nothing of its own, but whoever opened it."""
+        token = self.token
+        return (token.parent_id or FIRST_RUN) if token.kind == "session" else token.token_id
 
     @property
     def scope(self) -> Scope:
@@ -99,13 +108,13 @@ class Access:
         headers = Headers(scope=scope)
         secret, by_cookie = credentials(headers)
         if not secret and wants_page(scope, headers):
-            await RedirectResponse("/sign-in?next=" + quote(scope["path"]), 303)(scope, receive, send)
+            await to_sign_in(scope)(scope, receive, send)
             return
         try:
             caller = await self.caller(scope, secret, by_cookie)
         except Problem as problem:
             if problem.status == 401 and by_cookie and wants_page(scope, headers):
-                await RedirectResponse("/sign-in?next=" + quote(scope["path"]), 303)(scope, receive, send)
+                await to_sign_in(scope)(scope, receive, send)
                 return
             raise
         if by_cookie and scope["method"] not in SAFE:
@@ -116,19 +125,15 @@ class Access:
 
     async def caller(self, scope: AsgiScope, secret: str, by_cookie: bool) -> Caller:
         """Find who a secret belongs to; wrong, expired and revoked ones are all answered alike."""
-        where, now_s = remote(scope), time.monotonic()
-        if wait := self.wrong.wait_s(where, now_s):
-            raise too_many(wait, "too many wrong tokens from this address")
         found = await find(self.service, secret, SESSION_PREFIX if by_cookie else API_PREFIX)
         if found is None:
             if secret:
-                self.wrong.take(where, now_s)
                 await refused(self.service, "wrong token", scope)
             raise Problem(
                 401, "unauthorized", "a valid token is needed", headers={"WWW-Authenticate": 'Bearer realm="longshore"'}
             )
         token, now = found
-        if wait := self.rate.take(token.token_id, now_s):
+        if wait := self.rate.take(token.token_id, time.monotonic()):
             raise too_many(wait, "too many requests with this token")
         return Caller(token, now, csrf_token(secret) if by_cookie else None)
 
@@ -157,15 +162,15 @@ class Access:
             return send
 
         async def recorded(message: Message) -> None:
-            if message["type"] == "http.response.start":
+            if message["type"] == "http.response.start" and not caller.noted.get("only_asked"):
                 await record(
                     self.service,
                     caller.scope,
-                    caller.token.token_id,
+                    caller.who,
                     scope["method"].lower(),
                     scope["path"],
                     remote(scope),
-                    {"status": message["status"], "request_id": scope["state"]["request_id"]},
+                    {"status": message["status"], "request_id": scope["state"]["request_id"], **caller.noted},
                 )
             await send(message)
 
@@ -188,8 +193,13 @@ async def record(
 async def refused(service: Service, what: str, scope: AsgiScope) -> None:
     """Write down that somebody without a valid token was turned away: in the operator's project, as they are nobody's.
 
-    The throttle bounds how many there can be of one address; nothing of what was tried is written.
+    Only what was wrong counts, and only what is wrong is throttled: whoever fails often from an address that others share
+    (a proxy's) must not lock them out. The throttle bounds how many lines there can be of one address; nothing of what
+    was tried is written.
     """
+    assert service.wrong is not None
+    if wait := service.wrong.take(remote(scope), time.monotonic()):
+        raise too_many(wait, "too many wrong tokens from this address")
     log.warning("%s from %s at %s", what, remote(scope), printable(scope["path"])[:200])
     detail = {"status": 401, "request_id": scope["state"]["request_id"]}
     await record(service, Scope(), "nobody", what, scope["path"], remote(scope), detail)
@@ -215,20 +225,40 @@ def too_many(wait_s: float, detail: str) -> Problem:
 
 def wants_page(scope: AsgiScope, headers: Headers) -> bool:
     """Tell whether a person with a browser asks, who is better sent to the sign-in page."""
+    return scope["method"] in ("GET", "HEAD") and reads_pages(scope, headers)
+
+
+def reads_pages(scope: AsgiScope, headers: Headers) -> bool:
+    """Tell whether the answer is read by a person with a browser: the API and the pages' twins are for programs."""
     path = scope["path"]
-    return (
-        scope["method"] in ("GET", "HEAD")
-        and "text/html" in headers.get("accept", "")
-        and not path.startswith("/api/")
-        and not path.endswith(".json")
-    )
+    return "text/html" in headers.get("accept", "") and not path.startswith("/api/") and not path.endswith(".json")
+
+
+def inside(target: str) -> str:
+    """Keep a redirect on this site: one slash and then no second one, no backslash, no control character."""
+    safe = target.startswith("/") and target[1:2] not in ("/", "\\") and target.isprintable() and "\\" not in target
+    return target if safe else "/"
+
+
+def to_sign_in(scope: AsgiScope) -> RedirectResponse:
+    """Lead to the sign-in page, and from there back to the same view."""
+    asked = scope.get("query_string", b"").decode("latin-1")
+    back = quote(scope["path"]) + (f"?{asked}" if asked and len(asked) <= BACK_MOST else "")
+    return RedirectResponse("/sign-in?next=" + quote(back), 303)
+
+
+def check_site(headers: Headers) -> None:
+    """Refuse what a browser sends for a page of another site: it says so in one of three headers, or in none (no browser)."""
+    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise Problem(403, "csrf", "this request came from another site")
+    sender = headers.get("origin") or headers.get("referer")
+    if sender and urlsplit(sender).netloc.lower() != headers.get("host", "").lower():
+        raise Problem(403, "csrf", "this request came from another site")
 
 
 def check_csrf(scope: AsgiScope, headers: Headers, caller: Caller) -> None:
     """Refuse a change that did not come from one of our own pages."""
-    origin = headers.get("origin")
-    if origin and urlsplit(origin).netloc != headers.get("host", ""):
-        raise Problem(403, "csrf", "this request came from another site")
+    check_site(headers)
     given = headers.get("x-csrf-token") or form_field(scope, headers, "csrf")
     if not hmac.compare_digest(given.encode(), (caller.csrf or "-").encode()):
         raise Problem(403, "csrf", "the CSRF token is missing or wrong; reload the page")

@@ -1,42 +1,64 @@
-"""What the dashboard's forms do. With the script they answer JSON, without it they lead back to the page."""
+"""What the dashboard's forms do. With the script they answer JSON; without it they ask first, lead back and tell there."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 
 from longshore.domain.model import JobRequest
 from longshore.errors import BadInput
 from longshore.ledger import hosts, lookup, tokens
 from longshore.lists import BadLine, read_list
-from longshore.web.access import Admin, Writer, form
-from longshore.web.api.bulk import act_on_all
+from longshore.web.access import Admin, Caller, Writer, form, inside
+from longshore.web.api.bulk import MOST, act_on_all, fitting_ids
 from longshore.web.api.jobs import plan
 from longshore.web.models import BulkIn, HostIn, JobFilterIn
-from longshore.web.pages import JOB_FIELDS
+from longshore.web.pages import JOB_FIELDS, context, job_filter, leave_word, templates
 from longshore.web.problems import Problem
+from longshore.web.render import many, query
 from longshore.web.service import Service
-from longshore.web.session import inside
 from longshore.web.views import View
 
 routes = APIRouter(include_in_schema=False)
 
-
-def told(request: Request, text: str, back: str, goto: str | None = None) -> Response:
-    """Say what was done, in the form that was asked for."""
-    if "application/json" in request.headers.get("accept", ""):
-        return JSONResponse({"told": text, **({"goto": goto} if goto else {})})
-    return RedirectResponse(inside(goto or back), 303)
+ACTS: Final = {"retry": "Retry", "cancel": "Cancel"}
+MAGNET: Final = "a magnet belongs to a book and a user: `longshore torrent add`, or POST /api/v1/torrents"
 
 
-def many(n: int, one: str) -> str:
-    """Write a number with its noun."""
-    return f"{n:,} {one}{'' if n == 1 else 's'}"
+def by_script(request: Request) -> bool:
+    """Tell whether our own script sent a form and reads the answer; otherwise a page must follow."""
+    return "application/json" in request.headers.get("accept", "")
+
+
+def told(request: Request, text: str, back: str, goto: str | None = None, *, tone: str = "good") -> Response:
+    """Say what was done, in the form that was asked for: the next page tells it."""
+    if by_script(request):
+        return JSONResponse({"told": text, "tone": tone, **({"goto": goto} if goto else {})})
+    answer = RedirectResponse(inside(goto or back), 303)
+    leave_word(answer, tone, text)
+    return answer
+
+
+def ask_first(request: Request, caller: Caller, question: str, yes: str, back: str, **fields: Any) -> Response | None:
+    """Without the script, which asks by itself: a page with the question, whose button sends the same form again."""
+    given = form(request.scope)
+    if by_script(request) or given.get("confirmed") == "1":
+        return None
+    caller.noted.update(only_asked=True)
+    kept = {
+        **given,
+        **{name: str(value) for name, value in fields.items()},
+        "csrf": caller.csrf or "",
+        "confirmed": "1",
+    }
+    values = context(caller, "", yes) | {"question": question, "yes": yes, "back": inside(back), "fields": kept}
+    values["action"] = request.url.path + query(dict(request.query_params))
+    return HTMLResponse(templates.get_template("confirm.html").render(values))
 
 
 @routes.post("/add")
@@ -48,12 +70,13 @@ async def add(request: Request, caller: Writer) -> Response:
     if not requests:
         raise Problem(422, "bad_input", bad or "there is nothing to add")
     new = sum(bool(one["created"]) for one in await plan(service, caller.scope, requests, "never", None, ""))
+    caller.noted.update(act="add", count=new, known=len(requests) - new, refused=bool(bad))
     parts = [f"{many(new, 'job')} added"]
     if len(requests) > new:
         parts.append(f"{len(requests) - new:,} known already")
     if bad:
         parts.append(f"not added: {bad}")
-    return told(request, "; ".join(parts), "/")
+    return told(request, "; ".join(parts), "/", tone="warn" if bad else "good")
 
 
 def _read(text: str) -> tuple[list[JobRequest], str]:
@@ -62,10 +85,18 @@ def _read(text: str) -> tuple[list[JobRequest], str]:
     for item in read_list(io.BytesIO(text.encode("utf-8", "replace"))):
         if isinstance(item, BadLine):
             refused.append(item)
+        elif (item.url or "").lower().startswith("magnet:"):
+            refused.append(BadLine(_line_of("magnet:", text, len(refused)), MAGNET))
         else:
             requests.append(item)
     said = "" if not refused else f"line {refused[0].line}: {refused[0].message}"
     return requests, said + (f" (and {len(refused) - 1:,} more)" if len(refused) > 1 else "")
+
+
+def _line_of(word: str, text: str, nth: int) -> int:
+    # The readers give requests without their lines; a person wants to find theirs in what they pasted.
+    found = [number for number, line in enumerate(text.splitlines(), 1) if word in line.lower()]
+    return found[min(nth, len(found) - 1)] if found else 1
 
 
 @routes.post("/jobs/act")
@@ -76,19 +107,34 @@ async def act_on_chosen(request: Request, caller: Writer) -> Response:
     if not chosen:
         raise Problem(422, "bad_input", "choose jobs first")
     act = _act(form(request.scope))
-    done = await act_on_all(request.app.state.service, caller.scope, _valid(BulkIn, job_ids=chosen), act)
-    return told(request, _said(act, done["count"]), "/jobs")
+    done = await act_on_all(request.app.state.service, caller, _valid(BulkIn, job_ids=chosen), act)
+    left = len(set(chosen)) - done["count"]
+    said = _said(act, done["count"]) + (f"; {many(left, 'chosen job')} left as is" if left > 0 else "")
+    return told(request, said, _jobs_url(request), tone="good" if done["count"] else "warn")
 
 
 @routes.post("/jobs/act-all")
 async def act_on_matching(request: Request, caller: Writer) -> Response:
-    """Retry or cancel all jobs that match the page's filter."""
+    """Retry or cancel all jobs that match the page's filter. How many that are, is counted and asked about first."""
+    service: Service = request.app.state.service
     fields = form(request.scope)
     act = _act(fields)
-    wanted = {name: request.query_params.get(name) or None for name in JOB_FIELDS}
-    body = _valid(BulkIn, filter=_valid(JobFilterIn, **wanted), expected_count=fields.get("expected_count"))
-    done = await act_on_all(request.app.state.service, caller.scope, body, act)
-    return told(request, _said(act, done["count"]), "/jobs")
+    given, wanted = job_filter(request.query_params)
+    back = _jobs_url(request)
+    if fields.get("confirmed") == "1":
+        named = {name: getattr(wanted, name) for name in ("status", "url", "work_id", "host", "reason", "job_type")}
+        body = _valid(BulkIn, filter=_valid(JobFilterIn, **named), expected_count=fields.get("expected_count"))
+        done = await act_on_all(service, caller, body, act, only_fitting=True)
+        return told(request, _said(act, done["count"]), back)
+    count = len(await service.ledger.read_soon(fitting_ids, caller.scope, wanted, act))
+    caller.noted.update(only_asked=True)  # a question changes nothing
+    if count == 0 or count > MOST:
+        said = f"nothing to {act} among these" if not count else f"more than {MOST:,} jobs match; narrow the filter"
+        return told(request, said, back, tone="warn")
+    which = ", ".join(f"{name} {value}" for name, value in given.items() if value)
+    question = f"{ACTS[act]} {many(count, 'job')} ({which or 'all that there are'})?"
+    asked = ask_first(request, caller, question, f"{ACTS[act]} {many(count, 'job')}", back, expected_count=count)
+    return asked or JSONResponse({"ask": question, "expected_count": count})
 
 
 @routes.post("/failures/retry")
@@ -97,8 +143,12 @@ async def retry_group(request: Request, caller: Writer) -> Response:
     fields = form(request.scope)
     group = {"reason": fields.get("reason") or None, "host": fields.get("host", "")}
     wanted = _valid(JobFilterIn, status="failed", current=True, **group)
+    count = many(_number(fields.get("expected_count")), "failed job")
+    where = ", ".join(word for word in group.values() if word)
+    if asked := ask_first(request, caller, f"Retry {count} ({where})?", f"Retry {count}", "/failures"):
+        return asked
     body = _valid(BulkIn, filter=wanted, expected_count=fields.get("expected_count"))
-    done = await act_on_all(request.app.state.service, caller.scope, body, "retry")
+    done = await act_on_all(request.app.state.service, caller, body, "retry")
     return told(request, _said("retry", done["count"]), "/failures")
 
 
@@ -106,7 +156,7 @@ async def retry_group(request: Request, caller: Writer) -> Response:
 async def retry_one(request: Request, job_id: str, caller: Writer) -> Response:
     """Retry one job and go to the new one."""
     await request.app.state.service.ledger.read_soon(lookup.job, caller.scope, job_id)
-    done = await act_on_all(request.app.state.service, caller.scope, _valid(BulkIn, job_ids=[job_id]), "retry")
+    done = await act_on_all(request.app.state.service, caller, _valid(BulkIn, job_ids=[job_id]), "retry")
     goto = f"/jobs/{done['job_ids'][0]}" if done["job_ids"] else None
     return told(request, _said("retry", done["count"]), f"/jobs/{job_id}", goto)
 
@@ -115,7 +165,9 @@ async def retry_one(request: Request, job_id: str, caller: Writer) -> Response:
 async def cancel_one(request: Request, job_id: str, caller: Writer) -> Response:
     """Cancel one job."""
     await request.app.state.service.ledger.read_soon(lookup.job, caller.scope, job_id)
-    done = await act_on_all(request.app.state.service, caller.scope, _valid(BulkIn, job_ids=[job_id]), "cancel")
+    if asked := ask_first(request, caller, f"Cancel the job {job_id}?", "Cancel it", f"/jobs/{job_id}"):
+        return asked
+    done = await act_on_all(request.app.state.service, caller, _valid(BulkIn, job_ids=[job_id]), "cancel")
     return told(request, _said("cancel", done["count"]), f"/jobs/{job_id}")
 
 
@@ -129,6 +181,7 @@ async def set_host(request: Request, caller: Admin) -> Response:
     names = [name for name in ("concurrency", "rate_per_s", "paused") if name in fields]
     body = _valid(HostIn, **{name: fields[name].strip() or None for name in names})
     changes = {name: getattr(body, name) for name in names}
+    caller.noted.update(act="set host", host=host, **changes)
     await request.app.state.service.ledger.soon(hosts.set_host, host, changes)
     request.app.state.service.wake()
     return told(request, f"{host}: saved", "/hosts")
@@ -137,8 +190,19 @@ async def set_host(request: Request, caller: Admin) -> Response:
 @routes.post("/system/tokens/{token_id}/revoke")
 async def revoke(request: Request, token_id: str, caller: Admin) -> Response:
     """Close a token."""
-    await request.app.state.service.ledger.soon(tokens.revoke_token, token_id)
+    if asked := ask_first(request, caller, f"Revoke the token {token_id}?", "Revoke it", "/system"):
+        return asked
+    token = await request.app.state.service.ledger.soon(tokens.revoke_token, token_id)
+    caller.noted.update(tokens.noted("revoke token", token))
     return told(request, "the token is revoked", "/system")
+
+
+def _jobs_url(request: Request) -> str:
+    return "/jobs" + query({name: request.query_params.get(name) for name in JOB_FIELDS})
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else 0
 
 
 def _act(fields: View) -> Any:

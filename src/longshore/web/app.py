@@ -33,7 +33,7 @@ def make_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     app.state.statics = statics.load()
-    problems.install(app)
+    problems.install(app, pages.for_people)
     for part in (jobs, batch, artifacts, torrents, events, numbers, operator, health, metrics):
         app.include_router(part.routes)
     for part in (statics, session, actions, pages):
@@ -47,7 +47,12 @@ def make_app(service: Service) -> FastAPI:
     settings = service.settings
     limits = {"/api/v1/jobs:batch": settings.max_batch_bytes, "/api/v1/artifacts": settings.max_upload_bytes}
     app.add_middleware(Access, service=service)
-    app.add_middleware(Guard, settings=settings, body_limit=lambda path: limits.get(path, settings.max_body_bytes))
+    app.add_middleware(
+        Guard,
+        settings=settings,
+        body_limit=lambda path: limits.get(path, settings.max_body_bytes),
+        shown=pages.for_people,
+    )
     return app
 
 

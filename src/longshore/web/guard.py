@@ -5,6 +5,7 @@ A pure ASGI layer, so that event streams and uploads pass through without being 
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import secrets
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Final
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from longshore.web.problems import Problem, answer_for
+from longshore.web.problems import Problem, Shown, answer_for
 from longshore.web.settings import ServeSettings
 
 CSP: Final = (
@@ -29,6 +30,7 @@ SECURITY: Final = (
     ("cross-origin-resource-policy", "same-origin"),
     ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
 )
+ASKED_BY_MACHINES: Final = frozenset({"/livez", "/readyz"})  # probes name us by whatever address they have
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BRACKETS = re.compile(rb"[\[\]{}]")
@@ -50,6 +52,27 @@ def collected(headers: Headers) -> bool:
     """Tell whether a body of this type is read whole before the route sees it (JSON and forms: small by rule)."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     return kind in ("application/json", "application/x-www-form-urlencoded") or kind.endswith("+json")
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can connect to a host."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def is_ours(host: str, settings: ServeSettings) -> bool:
+    """Tell whether `Host` is a name of ours.
+
+    A foreign site can point its own name at this machine (DNS rebinding); its pages then are of our origin for a browser,
+    but what they send names their host.
+    """
+    if not host or not (settings.names or is_loopback(settings.host)):
+        return True
+    name = host.lower()
+    name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+    return is_loopback(name) or name in {settings.host.lower(), *(known.lower() for known in settings.names)}
 
 
 async def whole_body(receive: Receive, limit: int) -> bytes:
@@ -99,8 +122,8 @@ def counted(receive: Receive, limit: int) -> Receive:
 class Guard:
     """The outermost layer."""
 
-    def __init__(self, app: ASGIApp, settings: ServeSettings, body_limit: Callable[[str], int]) -> None:
-        self.app, self.settings, self.body_limit = app, settings, body_limit
+    def __init__(self, app: ASGIApp, settings: ServeSettings, body_limit: Callable[[str], int], shown: Shown) -> None:
+        self.app, self.settings, self.body_limit, self.shown = app, settings, body_limit, shown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request inside the limits."""
@@ -121,11 +144,13 @@ class Guard:
             await send(message)
 
         try:
+            if scope["path"] not in ASKED_BY_MACHINES and not is_ours(headers.get("host", ""), self.settings):
+                raise Problem(421, "unknown_host", "this service has another name; see the setting `serve.names`")
             await self.app(scope, await self._bounded(scope, headers, receive), dressed)
         except Exception as error:
             if started:
                 raise  # half an answer is out: only the connection can say that it is not whole
-            await answer_for(error)(scope, receive, dressed)
+            await self.shown(scope, answer_for(error))(scope, receive, dressed)
 
     async def _bounded(self, scope: Scope, headers: Headers, receive: Receive) -> Receive:
         streamed = not collected(headers)

@@ -77,7 +77,7 @@ class Metrics:
             "longshore_download_duration_seconds", "From lease to registration.", buckets=_SECONDS, registry=registry
         )
         self.requests = Histogram(
-            "longshore_request_duration_seconds", "Attempts by class of answer.", ["code_class"], buckets=_SECONDS, registry=registry
+            "longshore_request_duration_seconds", "Attempts that asked a server, by class of answer.", ["code_class"], buckets=_SECONDS, registry=registry
         )  # fmt: skip
         self.attempts = Counter(
             "longshore_attempts_total", "Attempts that are over.", ["result", "reason"], registry=registry
@@ -85,7 +85,11 @@ class Metrics:
         self.refused = Counter(
             "longshore_verify_failures_total", "Bodies that failed a check.", ["check"], registry=registry
         )
-        self.limited = Counter("longshore_rate_limited_total", "Answers 429 and Retry-After.", registry=registry)
+        self.limited = Counter(
+            "longshore_rate_limited_total",
+            "Answers that asked us to wait: 429, or with Retry-After.",
+            registry=registry,
+        )
         self.commits = Histogram(
             "longshore_ledger_commit_duration_seconds", "Group commits.", buckets=_COMMITS, registry=registry
         )
@@ -126,10 +130,11 @@ class Metrics:
 
     def _attempt(self, result: str, reason: str, facts: dict[str, Any]) -> None:
         self.attempts.labels(result, reason).inc()
-        self.requests.labels(code_class(reason)).observe(_number(facts, "elapsed_s"))
+        if "elapsed_s" in facts:  # otherwise no server was asked, and nothing took any time
+            self.requests.labels(code_class(reason)).observe(_number(facts, "elapsed_s"))
         if reason in _CHECKS:
             self.refused.labels(reason).inc()
-        if reason == "http_429" or facts.get("retry_after_s"):
+        if reason == "http_429" or facts.get("retry_after_s") is not None:
             self.limited.inc()
 
 

@@ -321,11 +321,14 @@ class AuditOut(BaseModel):
 
     seq: int
     at: When
-    token_id: str
+    token_id: str = Field(description="the token, also of a session that it opened; or `command line`, `nobody` …")
+    name: str = Field(description="the token's name")
     action: str
     target: str
     remote: str
-    detail: dict[str, Any]
+    detail: dict[str, Any] = Field(
+        description="what was done (`act`), to what and how many (`count`); the answer's status"
+    )
 
 
 class AuditPage(BaseModel):

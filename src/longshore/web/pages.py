@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
+from urllib.parse import quote, unquote, urlsplit
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
-from starlette.datastructures import QueryParams
+from starlette.datastructures import Headers, QueryParams
+from starlette.types import Scope as AsgiScope
 
 from longshore import __version__
 from longshore.domain.politeness import HostDefaults
@@ -18,9 +21,9 @@ from longshore.errors import NotFound
 from longshore.ledger import depotwide, listing, lookup, sweeping, tokens
 from longshore.ledger.tx import Tx
 from longshore.web import health, stories, timeline
-from longshore.web.access import Admin, Caller, Reader
+from longshore.web.access import Admin, Caller, Reader, inside, reads_pages
 from longshore.web.api.bulk import MOST
-from longshore.web.problems import Problem, problem_body
+from longshore.web.problems import MEDIA_TYPE, Problem, problem_body
 from longshore.web.render import environment, query, stamp
 from longshore.web.service import Service
 from longshore.web.throughput import WINDOWS
@@ -30,6 +33,8 @@ routes = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 templates: Final = environment()
 
 ROWS: Final = 50
+WORD: Final = "longshore_word"  # cookie: what the next page tells
+WORD_MOST: Final = 500
 JOB_FIELDS: Final = ("status", "url", "host", "reason", "job_type")
 
 
@@ -56,21 +61,29 @@ MENU: Final = (
 Reads = Callable[[Service, Caller, Request], Awaitable[View]]
 
 
-def context(caller: Caller, page: str, title: str) -> dict[str, Any]:
-    """Give what every page needs."""
+def context(caller: Caller | None, page: str, title: str) -> dict[str, Any]:
+    """Give what every page needs; some problems are told to somebody who is not known."""
+    common = {"page": page, "title": title, "seq": None, "told": None, "cli": None, "json_url": ""}
+    if caller is None:
+        return common | {"nav": [], "csrf": None, "may_write": False, "caller": None}
     scope = caller.scope
-    return {
-        "page": page,
-        "title": title,
+    return common | {
         "nav": [entry for entry in MENU if caller.may(entry.needs)],
         "csrf": caller.csrf,
-        "seq": None,
-        "told": None,
-        "cli": None,
-        "json_url": "",
         "may_write": caller.may("write") and caller.csrf is not None,
         "caller": {"tenant_id": scope.tenant_id, "project_id": scope.project_id, "scopes": sorted(caller.token.scopes)},
     }
+
+
+def leave_word(answer: Response, tone: str, text: str) -> None:
+    """Leave word for the next page: forms without script lead on, and what came of them is told there, once."""
+    answer.set_cookie(WORD, quote(f"{tone} {text[:WORD_MOST]}"), max_age=60, httponly=True, samesite="strict", path="/")
+
+
+def left_word(request: Request) -> dict[str, str] | None:
+    """Read what a form left to be told."""
+    tone, _, text = unquote(request.cookies.get(WORD, "")).partition(" ")
+    return {"tone": tone, "text": text[:WORD_MOST]} if tone in ("good", "warn") and text else None
 
 
 def twin(path: str, params: QueryParams) -> str:
@@ -86,21 +99,41 @@ async def show(request: Request, caller: Caller, page: str, title: str, read: Re
     except NotFound as error:
         if as_json:
             raise
-        return page_problem(caller, Problem(404, "not_found", str(error)))
+        return page_problem(caller, problem_body(404, "not_found", str(error)), "/", "/sign-in")
     if as_json:
         return JSONResponse(view)
     values = context(caller, page, title) | {"view": view, "cli": cli}
     values["json_url"] = twin(request.url.path, request.query_params)
     values["reasons"] = sorted(REASONS)
+    values["told"] = left_word(request)
     name = {"job": "job.html", "artifact": "artifact.html"}.get(title.lower(), f"{page}.html")
-    return HTMLResponse(templates.get_template(name).render(values))
+    answer = HTMLResponse(templates.get_template(name).render(values))
+    if WORD in request.cookies:
+        answer.delete_cookie(WORD, path="/", httponly=True, samesite="strict")
+    return answer
 
 
-def page_problem(caller: Caller, problem: Problem) -> HTMLResponse:
-    """Show a problem as a page."""
-    body = problem_body(problem.status, problem.reason, problem.detail)
-    values = context(caller, "", body["title"]) | {"problem": body}
-    return HTMLResponse(templates.get_template("problem.html").render(values), problem.status)
+def page_problem(caller: Caller | None, body: dict[str, Any], back: str, again: str) -> HTMLResponse:
+    """Show a problem as a page with a way out."""
+    values = context(caller, "", body["title"]) | {"problem": body, "back": back, "again": again}
+    values["may_read"] = caller is not None and caller.may("read")
+    return HTMLResponse(templates.get_template("problem.html").render(values), body["status"])
+
+
+def for_people(scope: AsgiScope, answer: Response) -> Response:
+    """Turn a problem document into a page where a person with a browser asked."""
+    headers = Headers(scope=scope)
+    if answer.media_type != MEDIA_TYPE or not reads_pages(scope, headers):
+        return answer
+    sender, asked = urlsplit(headers.get("referer", "")), scope["method"] in ("GET", "HEAD")
+    here = sender.netloc == headers.get("host", "") and not asked
+    back = inside(sender.path + (f"?{sender.query}" if sender.query else "")) if here else "/"
+    body = json.loads(bytes(answer.body))
+    page = page_problem(
+        scope["state"].get("caller"), body, back, "/sign-in?next=" + quote(scope["path"] if asked else back)
+    )
+    page.headers.update({name: value for name, value in answer.headers.items() if not name.startswith("content-")})
+    return page
 
 
 # ---- what the pages say
@@ -120,6 +153,7 @@ async def overview(service: Service, caller: Caller, request: Request) -> View:
         for slot in slots
     ]
     view: View = await service.ledger.read_soon(_overview, service.hosts, caller, now)
+    view["active"] = [service.with_progress(job) for job in view["active"]]
     view["throughput"] = {"windows": list(WINDOWS), "window": window.name, "slot_s": window.slot_s, "buckets": buckets}
     view["disk"] = await health.disk(service) if caller.may("admin") else None
     return view
@@ -159,6 +193,7 @@ async def jobs(service: Service, caller: Caller, request: Request) -> View:
     after = request.query_params.get("after") or None
     counting = request.query_params.get("count") == "1"
     view: View = await service.ledger.read_soon(_jobs, caller, wanted, after, counting=counting)
+    view["jobs"] = [service.with_progress(job) for job in view["jobs"]]
     return {"filter": fields, **view}
 
 
@@ -181,7 +216,7 @@ def _jobs(tx: Tx, caller: Caller, wanted: listing.JobFilter, after: str | None, 
 async def job(service: Service, caller: Caller, request: Request) -> View:
     """Tell one job's story."""
     view: View = await service.ledger.read_soon(_job, caller, request.path_params["job_id"])
-    return view
+    return view | {"job": service.with_progress(view["job"])}
 
 
 def _job(tx: Tx, caller: Caller, job_id: str) -> View:
@@ -269,7 +304,7 @@ def _system(tx: Tx, caller: Caller) -> View:
             {"owner": worker.owner, "leases": worker.leases, "until": stamp(worker.until)}
             for worker in listing.leases(tx)
         ],
-        "tokens": [token_view(token) for token in tokens.list_tokens(tx, 100)],
+        "tokens": [token_view(token) | {"alive": token.alive(tx.now)} for token in tokens.list_tokens(tx, 100)],
         "audit": stories.audit_page(tx, caller.scope, None, 30)["entries"],
     }
 

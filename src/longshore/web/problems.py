@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import logging
 import secrets
+from collections.abc import Callable
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.types import Scope
 
 from longshore import errors
 
 log = logging.getLogger("longshore.web")
 
 MEDIA_TYPE: Final = "application/problem+json"
+Shown = Callable[[Scope, Response], Response]
 
 # The first that fits: error class, HTTP status, reason.
 _TABLE: Final[tuple[tuple[type[Exception], int, str], ...]] = (
@@ -48,6 +51,7 @@ _TITLES: Final = {
     413: "Too large",
     415: "Not a type this resource takes",
     416: "No such range",
+    421: "Not a name of this service",
     422: "The request is understood but not acceptable",
     429: "Too many requests",
     431: "Headers too large",
@@ -124,8 +128,8 @@ def _fields(error: RequestValidationError) -> list[dict[str, str]]:
     ]
 
 
-def install(app: FastAPI) -> None:
-    """Make every failure of the app a problem document."""
+def install(app: FastAPI, shown: Shown) -> None:
+    """Make every failure of the app a problem document, shown as the one who asked can read it."""
 
     async def validation(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
@@ -133,17 +137,18 @@ def install(app: FastAPI) -> None:
         unreadable = any(item.get("type") == "json_invalid" for item in error.errors())
         status, reason = (400, "bad_request") if unreadable else (422, "bad_input")
         said = "; ".join(f"{item['field']}: {item['message']}" for item in fields[:3])
-        return problem_answer(status, reason, said or "not acceptable", fields=fields)
+        return shown(request.scope, problem_answer(status, reason, said or "not acceptable", fields=fields))
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         status = error.status_code
-        return problem_answer(
+        answer = problem_answer(
             status, _WORDS.get(status, "refused"), str(error.detail), headers=dict(error.headers or {})
         )
+        return shown(request.scope, answer)
 
     async def ours(request: Request, error: Exception) -> Response:
-        return answer_for(error)
+        return shown(request.scope, answer_for(error))
 
     app.add_exception_handler(RequestValidationError, validation)
     app.add_exception_handler(HTTPException, http)

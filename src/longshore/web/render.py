@@ -58,6 +58,11 @@ def query(fields: Mapping[str, Any], **changes: Any) -> str:
     return "?" + urlencode(kept) if kept else ""
 
 
+def many(n: int, one: str) -> str:
+    """Write a number with its noun."""
+    return f"{n:,} {one}{'' if n == 1 else 's'}"
+
+
 def short(identifier: str) -> str:
     """Cut an id to what tells it apart at a glance."""
     return identifier if len(identifier) <= 20 else identifier[-12:]
@@ -71,6 +76,14 @@ def titled(job: Mapping[str, Any]) -> str:
     return str(job["name"] or job["url"] or magnet or book or f"{job['job_type']} {short(job['job_id'])}")
 
 
+def facts_of(detail: Mapping[str, Any]) -> str:
+    """Write the facts of a line of the audit log for people: what is obvious or only for machines stays away."""
+    left_out = ("act", "request_id", "status", "chosen", "token_id")
+    shown = {**{k: v for k, v in detail.items() if k not in left_out}, **detail.get("filter", {})}
+    shown.pop("filter", None)
+    return ", ".join(f"{k}={','.join(map(str, v)) if isinstance(v, list) else v}" for k, v in shown.items() if v != "")
+
+
 def environment() -> Environment:
     """Make the environment of all templates."""
     env = Environment(
@@ -82,4 +95,5 @@ def environment() -> Environment:
         auto_reload=False,
     )
     env.filters.update(size=human_size, took=human_span, ago=ago, query=query, short=short, titled=titled)
+    env.filters.update(facts_of=facts_of, many=many)
     return env

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import os
 import secrets
@@ -20,6 +19,7 @@ from longshore.domain.notes import Note
 from longshore.ledger import tokens
 from longshore.torrents.opening import syncing
 from longshore.web.app import make_app
+from longshore.web.guard import is_loopback
 from longshore.web.metrics import Metrics
 from longshore.web.service import Service
 from longshore.web.settings import ServeSettings
@@ -94,14 +94,6 @@ class Server(uvicorn.Server):
 def _in_url(host: str) -> str:
     shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
     return f"[{shown}]" if ":" in shown and not shown.startswith("[") else shown
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can connect."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def listening(settings: ServeSettings) -> socket.socket:

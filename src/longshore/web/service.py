@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from longshore.domain.model import SECOND, Micros, Scope
 from longshore.domain.notes import Note
 from longshore.domain.politeness import HostDefaults
-from longshore.domain.states import TERMINAL
+from longshore.domain.states import TERMINAL, Status
 from longshore.ledger import Ledger, lookup
 from longshore.ledger.tokens import arrivals
 from longshore.store import Store
@@ -41,6 +41,9 @@ class Service:
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     streams: Counter[str] = field(default_factory=Counter)  # open event streams by token
     ticks: dict[Scope, float] = field(default_factory=dict)  # when this process last reported progress, by scope
+    moving: dict[str, tuple[int, int | None]] = field(
+        default_factory=dict
+    )  # bytes done and in all, by job under way here
     _arrivals: dict[tuple[Scope, str], dict[Micros, tuple[int, int]]] = field(default_factory=dict)
 
     def note(self, note: Note) -> None:
@@ -48,6 +51,20 @@ class Service:
         if len(self.ticks) > 10_000:
             self.ticks.clear()
         self.ticks[note.scope] = time.monotonic()
+        if note.job_id is None:
+            return
+        if note.kind == "progress" and len(self.moving) < 10_000:
+            self.moving[note.job_id] = (int(note.facts["bytes_done"]), note.facts["bytes_total"])
+        elif note.kind != "progress":
+            self.moving.pop(note.job_id, None)
+
+    def with_progress(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Add to a job how far its transfer is, if a worker of this process has it: the ledger is not asked to keep that."""
+        if job["status"] != Status.PROCESSING or (moved := self.moving.get(job["job_id"])) is None:
+            return job
+        done, total = moved
+        percent = min(99, done * 100 // total) if total else None
+        return job | {"progress": percent, "bytes_done": done, "bytes_total": total}
 
     async def throughput(self, scope: Scope, window: Window) -> tuple[Micros, list[Slot]]:
         """Give the chart's slots, reading only what may have changed since the last time."""

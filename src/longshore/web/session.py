@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import hmac
-import time
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from longshore.domain.access import API_PREFIX, Token
+from longshore.domain.access import API_PREFIX, Token, allows
 from longshore.domain.model import Scope
 from longshore.ledger import tokens
-from longshore.web.access import COOKIE, Reader, find, form, record, refused, remote, too_many
+from longshore.web.access import COOKIE, FIRST_RUN, Reader, check_site, find, form, inside, record, refused, remote
 from longshore.web.pages import templates
-from longshore.web.problems import Problem
 from longshore.web.service import Service
 
 routes = APIRouter(include_in_schema=False)
 
 WRONG: Final = "That token does not open anything."
+ONLY_METRICS: Final = (
+    "That token reads /metrics and nothing else. The dashboard needs one with the scope read, write or admin."
+)
 
 
 def _form_page(request: Request, *, error: str = "", code: str | None = None, status: int = 200) -> HTMLResponse:
@@ -28,29 +29,16 @@ def _form_page(request: Request, *, error: str = "", code: str | None = None, st
         "error": error,
         "code": code,
         "csrf": "",
-        "next": inside(request.query_params.get("next", "/")),
+        "next": inside(request.query_params.get("next") or form(request.scope).get("next", "/")),
     }
     return HTMLResponse(templates.get_template("sign-in.html").render(values), status)
-
-
-def inside(target: str) -> str:
-    """Keep a redirect on this site: one slash and then no second one, no backslash, no control character."""
-    safe = target.startswith("/") and target[1:2] not in ("/", "\\") and target.isprintable() and "\\" not in target
-    return target if safe else "/"
-
-
-def _same_site(request: Request) -> None:
-    # There is no session yet, so no CSRF token: a foreign page must not sign somebody in either.
-    site = request.headers.get("sec-fetch-site", "same-origin")
-    if site not in ("same-origin", "none"):
-        raise Problem(403, "csrf", "this request came from another site")
 
 
 async def _open(service: Service, request: Request, token: Token | None, target: str) -> Response:
     scope = token.scope if token else Scope()
     scopes = sorted(token.scopes) if token else ["admin"]
     secret = await service.ledger.soon(tokens.open_session, token, scope, scopes, service.settings.session_s)
-    who = token.token_id if token else "first-run link"
+    who = token.token_id if token else FIRST_RUN
     await record(service, scope, who, "sign-in", "/sign-in", remote(request.scope), {})
     answer = RedirectResponse(target, 303)
     answer.set_cookie(
@@ -74,18 +62,15 @@ async def sign_in_page(request: Request) -> Response:
 @routes.post("/sign-in")
 async def sign_in(request: Request) -> Response:
     """Open a session with a token."""
-    _same_site(request)
+    check_site(request.headers)  # there is no session yet, so no CSRF token: a foreign page must not sign somebody in
     service: Service = request.app.state.service
-    fields, where = form(request.scope), remote(request.scope)
-    wrong = service.wrong
-    assert wrong is not None
-    if wait := wrong.wait_s(where, time.monotonic()):
-        raise too_many(wait, "too many wrong tokens from this address")
+    fields = form(request.scope)
     found = await find(service, fields.get("token", "").strip(), API_PREFIX)
     if found is None:
-        wrong.take(where, time.monotonic())
         await refused(service, "sign-in refused", request.scope)
         return _form_page(request, error=WRONG, status=401)
+    if not allows(found[0].scopes, "read"):
+        return _form_page(request, error=ONLY_METRICS, status=403)
     return await _open(service, request, found[0], inside(fields.get("next", "/")))
 
 
@@ -98,15 +83,10 @@ async def first_page(request: Request, code: str = "") -> Response:
 @routes.post("/first")
 async def first(request: Request) -> Response:
     """Open the operator's session with the one-time code."""
-    _same_site(request)
+    check_site(request.headers)
     service: Service = request.app.state.service
-    where = remote(request.scope)
-    assert service.wrong is not None
-    if wait := service.wrong.wait_s(where, time.monotonic()):
-        raise too_many(wait, "too many wrong codes from this address")
     code, given = service.first_code, form(request.scope).get("code", "")
     if code is None or not hmac.compare_digest(code.encode(), given.encode("utf-8", "replace")):
-        service.wrong.take(where, time.monotonic())
         await refused(service, "sign-in refused", request.scope)
         return _form_page(request, error="This link was used already, or is not the newest one.", status=401)
     service.first_code = None
@@ -117,6 +97,7 @@ async def first(request: Request) -> Response:
 async def sign_out(request: Request, caller: Reader) -> Response:
     """Close the session, here and in the ledger."""
     service: Service = request.app.state.service
+    caller.noted.update(act="sign out")
     if caller.token.kind == "session":
         await service.ledger.soon(tokens.revoke_token, caller.token.token_id)
     answer = RedirectResponse("/sign-in", 303)

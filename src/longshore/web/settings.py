@@ -13,6 +13,7 @@ class ServeSettings:
 
     host: str = "127.0.0.1"
     port: int = 8642
+    names: tuple[str, ...] = ()  # in `Host`, besides loopback's own; none: any, unless we listen on loopback
     workers: bool = True
     secure_cookies: bool = False  # set where TLS ends before us
     session_s: float = 12 * 3600.0

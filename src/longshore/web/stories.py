@@ -168,6 +168,7 @@ def audit_page(tx: Tx, scope: Scope, after: str | None, limit: int) -> View:
             "seq": row.seq,
             "at": stamp(row.at),
             "token_id": row.token_id,
+            "name": row.name,
             "action": row.action,
             "target": row.target,
             "remote": row.remote,

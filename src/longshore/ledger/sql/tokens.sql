@@ -22,8 +22,9 @@ SELECT token_id, kind, parent_id, name, tenant_id, project_id, scopes, created_a
 -- token_revoke --
 UPDATE tokens SET revoked_at = :now WHERE token_id = :token_id AND revoked_at IS NULL;
 
--- token_known --
-SELECT 1 FROM tokens WHERE token_id = :token_id;
+-- token_by_id --
+SELECT token_id, kind, parent_id, name, tenant_id, project_id, scopes, created_at, expires_at, revoked_at, last_used_at
+  FROM tokens WHERE token_id = :token_id;
 
 -- token_touch --
 UPDATE tokens SET last_used_at = :at WHERE token_id = :token_id AND (last_used_at IS NULL OR last_used_at < :at);
@@ -40,9 +41,11 @@ INSERT INTO audit_log (tenant_id, project_id, at, token_id, action, target, deta
 VALUES (:tenant_id, :project_id, :at, :token_id, :action, :target, :detail, :remote);
 
 -- audit_list --
-SELECT seq, at, token_id, action, target, detail, remote FROM audit_log
- WHERE tenant_id = :tenant_id AND project_id = :project_id AND seq < :before
- ORDER BY seq DESC LIMIT :limit;
+-- With the name of the token; API tokens are never deleted.
+SELECT a.seq, a.at, a.token_id, a.action, a.target, a.detail, a.remote, t.name
+  FROM audit_log AS a LEFT JOIN tokens AS t ON t.token_id = a.token_id
+ WHERE a.tenant_id = :tenant_id AND a.project_id = :project_id AND a.seq < :before
+ ORDER BY a.seq DESC LIMIT :limit;
 
 -- request_key_find --
 SELECT fingerprint, answer FROM request_keys

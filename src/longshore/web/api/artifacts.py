@@ -197,6 +197,7 @@ async def upload(
         request_id=request_id(request),
     )
     taken = await take(service, caller.scope, request.stream(), meant)
+    caller.noted.update(act="upload", count=int(not taken.held), job_id=taken.job_id)
     job = await service.ledger.read_soon(lookup.job, caller.scope, taken.job_id)
     response.status_code = 200 if taken.held else 201
     response.headers["Location"] = f"/api/v1/jobs/{taken.job_id}"

@@ -84,6 +84,7 @@ async def create_batch(request: Request, caller: Writer, service: Serving) -> St
             await _take(service, caller.scope, chunk, request_id(request), results)
             chunk = []
     await _take(service, caller.scope, chunk, request_id(request), results)
+    caller.noted.update(act="add", lines=number)
     results.seek(0)
     return StreamingResponse(_pieces(results), media_type="application/x-ndjson")
 

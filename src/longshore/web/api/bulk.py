@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import replace
+from typing import Final, Literal
 
 from longshore.domain.model import Scope
+from longshore.domain.redaction import safe_url
+from longshore.domain.states import Status
 from longshore.ledger import control, listing, tokens
 from longshore.ledger.tx import Tx
+from longshore.web.access import Caller
 from longshore.web.models import BulkIn
 from longshore.web.problems import Problem
 from longshore.web.service import Service
 from longshore.web.views import View
 
 SHOWN = 1000
+NOTED = 20  # ids in a line of the audit log
 MOST = 100_000  # in one transaction
 
 Act = Literal["retry", "cancel"]
+FITS: Final[dict[Act, frozenset[Status]]] = {
+    "retry": frozenset({Status.FAILED, Status.CANCELED}),
+    "cancel": frozenset({Status.PENDING, Status.PROCESSING}),
+}
 
 
 class CountChanged(Problem):
@@ -31,26 +40,50 @@ class CountChanged(Problem):
         )
 
 
-async def act_on_all(service: Service, scope: Scope, body: BulkIn, act: Act) -> View:
-    """Retry or cancel; looking and acting are one transaction, so the expected count cannot be overtaken."""
+def named(body: BulkIn) -> View:
+    """Say for the audit log which jobs were meant."""
+    if body.filter is None:
+        chosen = body.job_ids or []
+        return {"chosen": len(chosen), "job_ids": chosen[:NOTED]}
+    given = body.filter.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    return {"filter": {name: safe_url(value) if "://" in str(value) else value for name, value in given.items()}}
+
+
+def fitting_ids(tx: Tx, scope: Scope, wanted: listing.JobFilter, act: Act) -> list[str]:
+    """Name the jobs that match and that the action changes: what a person is told before they say yes."""
+    statuses = tuple(status for status in wanted.wanted_statuses() if status in FITS[act])
+    if not statuses:
+        return []
+    which = listing.matching_ids(tx, scope, replace(wanted, status=None, statuses=statuses), at_most=MOST + 1)
+    return tokens.current_ids(tx, scope, which) if act == "retry" and len(which) <= MOST else which
+
+
+async def act_on_all(service: Service, caller: Caller, body: BulkIn, act: Act, *, only_fitting: bool = False) -> View:
+    """Retry or cancel; looking and acting are one transaction, so the expected count cannot be overtaken.
+
+    The count is that of all that match or, for a page that has told it, of those that the action changes.
+    """
     if (body.filter is None) == (body.job_ids is None):
         raise Problem(422, "bad_input", "name either a filter or job_ids")
     if body.filter is not None and body.expected_count is None:
         raise Problem(422, "bad_input", "a filter needs expected_count: the number of jobs that you have seen matching")
-    done: list[str] = await service.ledger.soon(_act, scope, body, act)
+    caller.noted.update(act=act, **named(body))
+    done: list[str] = await service.ledger.soon(_act, caller.scope, body, act, only_fitting)
+    caller.noted.update(count=len(done))
     if act == "retry":
         service.wake()
     return {"count": len(done), "job_ids": done[:SHOWN]}
 
 
-def _act(tx: Tx, scope: Scope, body: BulkIn, act: Act) -> list[str]:
+def _act(tx: Tx, scope: Scope, body: BulkIn, act: Act, only_fitting: bool) -> list[str]:
     if body.job_ids is not None:
         which = list(dict.fromkeys(body.job_ids))
     else:
         assert body.filter is not None
         assert body.expected_count is not None
         wanted = listing.JobFilter(**body.filter.model_dump(exclude={"current"}))
-        which = listing.matching_ids(tx, scope, wanted, at_most=MOST + 1)
+        fits = fitting_ids(tx, scope, wanted, act) if only_fitting else None
+        which = listing.matching_ids(tx, scope, wanted, at_most=MOST + 1) if fits is None else fits
         if body.filter.current:
             which = tokens.current_ids(tx, scope, which)
         if len(which) > MOST:

@@ -131,6 +131,7 @@ async def create_job(
     [planned] = await plan(service, caller.scope, [asked], body.again, key, print_of)
     if not planned["created"] and key is None and await answer_lost(service, caller.scope, planned["job_id"]):
         [planned] = await plan(service, caller.scope, [asked], "always", None, print_of)
+    caller.noted.update(act="add", count=int(planned["created"]), job_id=planned["job_id"])
     job = await service.wait_for(caller.scope, planned["job_id"], min(wait, service.settings.max_wait_s))
     response.status_code = 202 if planned["created"] else 200
     response.headers["Location"] = f"/api/v1/jobs/{planned['job_id']}"
@@ -165,13 +166,13 @@ async def list_jobs(
 @routes.post("/jobs:retry", response_model=BulkOut)
 async def retry_jobs(body: BulkIn, caller: Writer, service: Serving) -> View:
     """Make new jobs, linked by `retry_of`, for the failed and canceled ones that match."""
-    return await act_on_all(service, caller.scope, body, "retry")
+    return await act_on_all(service, caller, body, "retry")
 
 
 @routes.post("/jobs:cancel", response_model=BulkOut)
 async def cancel_jobs(body: BulkIn, caller: Writer, service: Serving) -> View:
     """Cancel the waiting and running jobs that match."""
-    return await act_on_all(service, caller.scope, body, "cancel")
+    return await act_on_all(service, caller, body, "cancel")
 
 
 @routes.get("/jobs/{job_id}", response_model=JobOut)
@@ -190,14 +191,14 @@ async def show_timeline(job_id: PathId, caller: Reader, service: Serving) -> Vie
 async def retry_job(job_id: PathId, caller: Writer, service: Serving) -> View:
     """Make a new job, linked by `retry_of`, for a failed or canceled one."""
     await service.ledger.read_soon(lookup.job, caller.scope, job_id)
-    return await act_on_all(service, caller.scope, BulkIn(job_ids=[job_id]), "retry")
+    return await act_on_all(service, caller, BulkIn(job_ids=[job_id]), "retry")
 
 
 @routes.post("/jobs/{job_id}/cancel", response_model=BulkOut)
 async def cancel_job(job_id: PathId, caller: Writer, service: Serving) -> View:
     """Cancel one job. What is over stays as it is."""
     await service.ledger.read_soon(lookup.job, caller.scope, job_id)
-    return await act_on_all(service, caller.scope, BulkIn(job_ids=[job_id]), "cancel")
+    return await act_on_all(service, caller, BulkIn(job_ids=[job_id]), "cancel")
 
 
 def readable(line: bytes) -> JobIn:

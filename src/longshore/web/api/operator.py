@@ -42,6 +42,7 @@ async def set_host(host: HostName, body: HostIn, caller: Admin, service: Serving
     changes: dict[str, Any] = {name: getattr(body, name) for name in body.model_fields_set}
     if "paused" in changes and changes["paused"] is None:
         raise Problem(422, "bad_input", "paused is true or false")
+    caller.noted.update(act="set host", host=host, **changes)
     await service.ledger.soon(hosts.set_host, host, changes)
     service.wake()
     return await service.ledger.read_soon(stories.host_view, service.hosts, host) or {}
@@ -61,13 +62,14 @@ async def create_token(body: TokenIn, caller: Admin, service: Serving) -> View:
     secret, token = await service.ledger.soon(
         tokens.create_token, scope, body.scopes, name=body.name, expires_s=body.expires_s
     )
+    caller.noted.update(tokens.noted("create token", token))
     return {"token": secret, "info": token_view(token)}
 
 
 @routes.delete("/tokens/{token_id}", status_code=204, response_class=Response)
 async def revoke_token(token_id: PathId, caller: Admin, service: Serving) -> Response:
     """Close a token and its sessions for good."""
-    await service.ledger.soon(tokens.revoke_token, token_id)
+    caller.noted.update(tokens.noted("revoke token", await service.ledger.soon(tokens.revoke_token, token_id)))
     return Response(status_code=204)
 
 

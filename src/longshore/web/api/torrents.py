@@ -40,6 +40,7 @@ async def create_torrent(body: TorrentIn, response: Response, caller: Writer, se
         caller.scope, body.source, user_id=body.user_id, book_id=body.book_id, media_type=body.media_type
     )
     started = await service.ledger.soon(start_torrent, asked)
+    caller.noted.update(act="add", count=int(started.created), job_id=started.job_id)
     job = await service.ledger.read_soon(lookup.job, caller.scope, started.job_id)
     response.status_code = 202 if started.created else 200
     response.headers["Location"] = f"/api/v1/torrents/{job.job_id}"
@@ -64,5 +65,6 @@ async def cancel_torrent(job_id: PathId, caller: Writer, service: Serving) -> Vi
     """Cancel one torrent job."""
     before = await _torrent(service, caller.scope, job_id)
     await service.ledger.soon(want_cancel, caller.scope, job_id, with_files=False)
+    caller.noted.update(act="cancel", count=int(before.status in ACTIVE))
     acted = [job_id] if before.status in ACTIVE else []
     return {"count": len(acted), "job_ids": acted}

@@ -125,8 +125,13 @@ async function send(form, body) {
     method: "POST", body, headers: { "X-CSRF-Token": csrf, Accept: "application/json" }, credentials: "same-origin",
   });
   const said = await answer.json().catch(() => ({}));
-  if (answer.ok) {
-    tell(said.told ?? "done");
+  if (answer.ok && said.ask) { // how many it concerns was counted just now
+    if (!confirm(said.ask)) return;
+    body.set("confirmed", "1");
+    body.set("expected_count", said.expected_count);
+    await send(form, body);
+  } else if (answer.ok) {
+    tell(said.told ?? "done", said.tone);
     if (said.goto) { location.assign(said.goto); return; }
     form.querySelectorAll("textarea").forEach((area) => { area.value = ""; });
     document.querySelectorAll("[data-live] input:checked").forEach((box) => { box.checked = false; });
