@@ -10,13 +10,28 @@ import time
 
 from longshore.domain.model import Scope
 from longshore.domain.outcomes import Completed
+from longshore.errors import Unavailable
 from longshore.ledger import Ledger, Settled
+
+PATIENCE_S = 60.0
+
+
+def opened(where: str) -> Ledger:
+    """Open the ledger; a server that is being restarted in this very moment is waited for, as a supervisor would."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return Ledger.open(where)
+        except Unavailable:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
 
 
 def main(where: str, owner: str, batch: int, ttl_s: float) -> None:
     """Work until every job of the project is over."""
     scope = Scope("a", "p")
-    with Ledger.open(where) as ledger:
+    with opened(where) as ledger:
         print("ready", flush=True)
         while True:
             leases = ledger.claim(owner, limit=batch, ttl_s=ttl_s)
