@@ -290,3 +290,40 @@ def test_a_tenants_budget_is_kept_by_uploads_too(make_depot: MakeDepot, tmp_path
         depot.put(stream)
     assert list(depot.store.parts()) == []
     assert depot.put(small).artifact is not None
+
+
+def test_further_jobs_are_named_while_it_runs(depot: Depot, origin: Origin) -> None:
+    """It works on what it is handed and on nothing else, waits while more may come, and ends when told that none will."""
+    first, second, never = (
+        one.job_id
+        for one in depot.ledger.plan(
+            depot.scope, [download_request(origin.add(f"/{n}", Thing(stamped(1, 9_000)))) for n in range(3)]
+        )
+    )
+    handed: list[list[str] | None] = [[first]]
+
+    with running(depot, scope=depot.scope, job_ids=(), more=lambda: handed.pop(0) if handed else []) as run:
+        until(lambda: run.of("completed"))
+        handed.append([second])
+        depot.aio.notify()
+        until(lambda: len(run.of("completed")) == 2)
+        assert run.tally is None
+        handed.append(None)
+        depot.aio.notify()
+        tally = run.join()
+
+    assert (tally.completed, tally.left) == (2, False)
+    assert depot.ledger.job(depot.scope, never).status is Status.PENDING
+
+
+def test_names_that_have_to_wait_do_not_keep_others_waiting(make_depot: MakeDepot) -> None:
+    depot = make_depot(transfer={"concurrency": 1})
+    with Origin("127.0.0.2") as rude, Origin("127.0.0.3") as healthy:
+        urls = [rude.add(f"/{n}", status(429, Retry_After="3600")) for n in range(40)]
+        urls.append(healthy.add("/", Thing(stamped(1, 9_000))))
+        ids = [one.job_id for one in depot.ledger.plan(depot.scope, [download_request(url) for url in urls])]
+        handed: list[list[str] | None] = [ids[:-1], ids[-1:], None]
+
+        tally = depot.run(scope=depot.scope, job_ids=(), more=lambda: handed.pop(0) if handed else None, max_wait_s=0.2)
+
+    assert (tally.completed, tally.left) == (1, True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final
 
@@ -60,6 +60,7 @@ class Working(Base):
         *,
         scope: Scope | None = None,
         job_ids: Sequence[str] | None = None,
+        more: Callable[[], Sequence[str] | None] | None = None,
         job_types: Sequence[str] | None = None,
         forever: bool = False,
         max_wait_s: float | None = None,
@@ -70,6 +71,7 @@ class Working(Base):
     ) -> Tally:
         """Work until nothing is left: of everything, of one tenant and project, or of named jobs; at most `limit` jobs.
 
+        `more` names further jobs while this goes on (`notify` says that there are some); None: no more will come.
         `details`: notes of results say where they are and which they are, not only how large.
         """
         errand = Errand(
@@ -79,6 +81,7 @@ class Working(Base):
             forever=forever,
             max_wait_s=max_wait_s,
             limit=limit,
+            more=more,
         )
         self.yard.liveness.hold()
         await bury(self.yard)

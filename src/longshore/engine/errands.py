@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -35,6 +35,7 @@ class Errand:
     forever: bool = False
     max_wait_s: float | None = None  # how long to wait while nothing can be done
     limit: int | None = None  # end when so many jobs are over
+    more: Callable[[], Sequence[str] | None] | None = None  # gives further job_ids that came; None: no more will
 
 
 @dataclass(slots=True)

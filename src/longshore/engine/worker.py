@@ -46,6 +46,7 @@ class Worker:
         self._draining = False
         self._full = False  # the disk: nothing is claimed until there is room
         self._named: dict[str, None] | None = None  # of the jobs that the errand names, those that are left to claim
+        self._expecting = False  # further names
         self._settler = Settler(tools.ledger, tools.settings.lease.ttl_s)
         self._progress_at = time.monotonic()
         self.tally = Tally()
@@ -97,6 +98,7 @@ class Worker:
     async def run(self, errand: Errand) -> Tally:
         """Claim and work until nothing is left, the wait is over or we are told to stop."""
         self._named = None if errand.job_ids is None else dict.fromkeys(errand.job_ids)
+        self._expecting = errand.more is not None
         heart = Heartbeat(self._ledger, self._settings.lease, self._leases, self._on_lost, self._on_cancel)
         async with heart, Duties(self, self._tools):
             try:
@@ -112,7 +114,7 @@ class Worker:
             try:
                 if await self._claim(errand):
                     idle = 0
-                elif self._held:
+                elif self._held or self._expecting:
                     await self._rest(POLL_S[-1])
                 elif self._allowed(errand) == 0:
                     self.tally.left = await self._due(errand) is not None
@@ -139,7 +141,9 @@ class Worker:
         if places < (settings.concurrency + settings.ahead) // 4 or not self._room():
             return 0
         places = min(places, self._allowed(errand))
-        if not places:
+        if self._named is not None and len(self._named) < places:
+            self._take_names(errand)
+        if not places or self._named == {}:
             return 0
         failpoints.hit("claim.before")
         leases = await self._ledger.claim_soon(
@@ -160,7 +164,19 @@ class Worker:
         finally:  # they are ours, whatever a look at what is known came to
             for lease in leases:
                 self._start(lease)
+        if not leases:  # whatever our names wait for, others may not
+            self._take_names(errand)
         return len(leases)
+
+    def _take_names(self, errand: Errand) -> None:
+        """Take the further names that came, if the errand has any."""
+        if errand.more is None or self._named is None or not self._expecting:
+            return
+        names = errand.more()
+        self._expecting = names is not None
+        self._named.update(dict.fromkeys(names or ()))
+        if names or not self._expecting:
+            self._wake.set()
 
     def _allowed(self, errand: Errand) -> int:
         """How many more jobs this errand may begin."""
