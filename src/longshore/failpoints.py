@@ -79,6 +79,10 @@ def arm(spec: str, log: str | None = None) -> None:
     hit = _armed(_parse(spec), log) if spec or log else _nothing
 
 
-hit: Callable[[str], None] = _nothing
-if os.environ.get("LONGSHORE_FAILPOINTS") or os.environ.get("LONGSHORE_FAILPOINTS_LOG"):
+def arm_by_environment() -> None:
+    """Set what the environment says, and count from zero: at import, and in a process that was forked."""
     arm(os.environ.get("LONGSHORE_FAILPOINTS", ""), os.environ.get("LONGSHORE_FAILPOINTS_LOG"))
+
+
+hit: Callable[[str], None] = _nothing
+arm_by_environment()

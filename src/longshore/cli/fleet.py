@@ -1,56 +1,53 @@
-"""`run --workers N`: several worker processes on one depot, watched as one.
+"""Several worker processes on one depot, watched as one: `run --workers N`, and what `get --workers N` shares with it.
 
-Each is a `longshore run` of its own whose notes come through a pipe. They live in sessions of their own, so that a
-terminal's Ctrl-C does not reach them. The first signal closes their stdin, and they drain; they do the same when this
-process dies. The second one is handed on.
+Each is a `longshore run` of its own whose notes come through a pipe. The first signal closes their stdin, and they drain;
+they do the same when this process dies. The second one is handed on.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import IO, Any, Final
+from typing import Any, Final
 
+from longshore.cli.following import WANTS
 from longshore.cli.options import Call
 from longshore.cli.program import SOME_FAILED, UNEXPECTED, WORK_LEFT
 from longshore.cli.run import code_of, counted, summarize
 from longshore.cli.telling import teller
-from longshore.cli.watching import COUNTED, every, watching
-from longshore.domain.notes import Note
+from longshore.cli.watching import watching
+from longshore.cli.workers import Worker, start
+from longshore.domain.notes import Listener, Note
 
 _PLACES: Final = ("depot", "ledger", "store", "tenant", "project")
-COUNTS_S: Final = 0.2
 POLL_S: Final = 0.1
+EXPECTED: Final = frozenset({0, SOME_FAILED, WORK_LEFT, 130, 143})  # codes of a worker that ended in good order
 _FACTS: Final = frozenset({"type", "schema", "ts", "job_id", "url"})
 
 
-def run_fleet(call: Call, how: dict[str, Any]) -> int:
-    """Start the workers, tell what they tell, and end when all have ended."""
-    with call.ledger() as ledger:
-        counts = counted(ledger, call)
+def run_fleet(call: Call, how: dict[str, Any], jobs: dict[str, int]) -> int:
+    """Start the workers, tell what they tell, and end when all have ended. No ledger is open meanwhile."""
+    words = arguments(call, how) + ([] if call.json or call.verbosity > 0 else ["--counted"])
+    with fleet(words, how["workers"]) as workers:
         with watching(call, teller(call, results=False)) as (score, listen):
-            score.total = counts["pending"] + counts["processing"] or None
-            words = arguments(call, how) + ([] if call.json or call.verbosity > 0 else ["--counted"])
-            stopped, codes = _work(words, how["workers"], _one_at_a_time(listen))
+            score.total = jobs["pending"] + jobs["processing"] or None
+            workers.attend(listen)
+            codes = workers.wait()
+    with call.ledger() as ledger:
         summarize(call, counted(ledger, call), score)
-    unexpected = [code for code in codes if code not in {0, SOME_FAILED, WORK_LEFT, 130, 143}]
+    unexpected = [code for code in codes if code not in EXPECTED]
     if unexpected:
         return unexpected[0] if unexpected[0] > 0 else UNEXPECTED
-    return code_of(score.failed, stopped_by=stopped, left=WORK_LEFT in codes)
+    return code_of(score.failed, stopped_by=workers.stopped_by, left=WORK_LEFT in codes)
 
 
 def arguments(call: Call, how: dict[str, Any]) -> list[str]:
     """Write down for one worker what this process was told."""
-    words = [sys.executable, "-m", "longshore", "run", "--json", "--while-stdin"]
+    words = ["run", "--json", "--while-stdin"]
     for name, value in call.flags.items():
         if name in _PLACES:
             words += [f"--{name}", str(value)]
@@ -58,16 +55,13 @@ def arguments(call: Call, how: dict[str, Any]) -> list[str]:
             words += _section(name, value)
         elif name != "offline":
             words += ["--set", f"{name}={value}"]
-    if how["offline"]:
-        words.append("--offline")
-    if how["forever"]:
-        words.append("--forever")
-    if how["all_tenants"]:
-        words.append("--all-tenants")
+    words += [f"--{name.replace('_', '-')}" for name in ("offline", "forever", "all_tenants") if how.get(name)]
     if how["max_wait"] is not None:
         words += ["--max-wait", str(how["max_wait"])]
-    for one in how["types"]:
+    for one in how.get("types", ()):
         words += ["--type", one]
+    if call.verbosity > 1:
+        words.append("-" + "v" * call.verbosity)  # its log, too
     return words
 
 
@@ -82,53 +76,96 @@ def _section(name: str, keys: dict[str, Any]) -> list[str]:
     return words
 
 
-def _work(words: list[str], count: int, listen: Callable[[Note], None]) -> tuple[str | None, list[int]]:
-    workers = [
-        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
-        for _ in range(count)
-    ]
-    with _signals_to(workers) as seen:
-        deaf: list[OSError] = []
-        readers = [threading.Thread(target=_read, args=(one.stdout, listen, deaf), daemon=True) for one in workers]
-        for reader in readers:
-            reader.start()
-        while talking := [reader for reader in readers if reader.is_alive()]:  # a worker's pipe ends when it does
-            if deaf:
-                _let_drain(workers)
+class Fleet:
+    """The workers, as one: what they tell and how they end."""
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self.workers = workers
+        self.stopped_by: str | None = None  # the first signal that this process got
+        self._readers: list[threading.Thread] = []
+        self._deaf: list[OSError] = []  # why nobody listens any more
+
+    def attend(self, listen: Listener, wants: Callable[[Worker], None] = lambda _: None) -> Listener:
+        """Hand on what the workers tell; give the listener for whoever else has something to tell."""
+        alone = _one_at_a_time(listen)
+        for worker in self.workers:
+            self._readers.append(threading.Thread(target=self._read, args=(worker, alone, wants), daemon=True))
+            self._readers[-1].start()
+        return alone
+
+    def wait(self) -> list[int]:
+        """Wait until all have ended; give their codes."""
+        while talking := [one for one in self._readers if one.is_alive()]:  # a worker's pipe ends when it does
+            if self._deaf:
+                self.let_drain()
             talking[0].join(POLL_S)
-        codes = [worker.wait() for worker in workers]
-    if deaf:
-        raise deaf[0]
-    return (seen[0] if seen else None), codes
+        codes = [worker.wait() for worker in self.workers]
+        if self._deaf:
+            raise self._deaf[0]
+        return codes
+
+    def let_drain(self) -> None:
+        """Let all of them end soon and in good order."""
+        for worker in self.workers:
+            worker.let_drain()
+
+    def obey(self, number: int, _frame: object = None) -> None:
+        """Take a signal of ours: the first drains, the others are handed on."""
+        if self.stopped_by is None:
+            self.let_drain()
+        else:
+            for worker in self.workers:
+                worker.signal(number)
+        self.stopped_by = self.stopped_by or signal.Signals(number).name
+
+    def close(self) -> None:
+        """Leave no worker behind, whatever happened here."""
+        self.let_drain()
+        for worker in self.workers:
+            if not self._readers:
+                worker.tells.close()  # or it could wait for ever for a reader
+            worker.wait()
+
+    def _read(self, worker: Worker, listen: Listener, wants: Callable[[Worker], None]) -> None:
+        """Hand on what a worker tells; when nobody listens any more, its pipe must not fill up."""
+        for line in worker.tells:
+            if not line.endswith(b"\n"):
+                return  # it was killed in the middle of a word
+            facts = json.loads(line)
+            if facts["type"] == WANTS:
+                wants(worker)
+            elif facts["type"] != "summary" and not self._deaf:
+                try:
+                    listen(note_of(facts))
+                except OSError as error:
+                    self._deaf.append(error)
 
 
 @contextmanager
-def _signals_to(workers: list[subprocess.Popen[bytes]]) -> Iterator[list[str]]:
-    seen: list[str] = []
+def fleet(words: Sequence[str], count: int) -> Iterator[Fleet]:
+    """Start workers that obey this process's signals, and are gone when the block is left."""
+    workers = Fleet(start(words, count))
+    with _signals_to(workers.obey):
+        try:
+            yield workers
+        finally:
+            workers.close()
 
-    def hand_on(number: int, _frame: object) -> None:
-        for worker in workers:
-            if seen and worker.poll() is None:
-                worker.send_signal(number)
-        if not seen:
-            _let_drain(workers)
-        seen.append(signal.Signals(number).name)
 
-    before = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}
+@contextmanager
+def _signals_to(obey: Callable[[int, object], None]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # only that one can
+        yield
+        return
+    before = {number: signal.signal(number, obey) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield seen
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _let_drain(workers: list[subprocess.Popen[bytes]]) -> None:
-    for worker in workers:
-        if worker.stdin is not None:
-            worker.stdin.close()
-
-
-def _one_at_a_time(listen: Callable[[Note], None]) -> Callable[[Note], None]:
+def _one_at_a_time(listen: Listener) -> Listener:
     lock = threading.Lock()
 
     def listen_alone(note: Note) -> None:
@@ -138,68 +175,9 @@ def _one_at_a_time(listen: Callable[[Note], None]) -> Callable[[Note], None]:
     return listen_alone
 
 
-@contextmanager
-def counted_notes(call: Call) -> Iterator[Callable[[Note], None]]:
-    """In a worker of a fleet: tell what is only counted in one line some times a second, the rest as it happens."""
-    counts: Counter[str] = Counter()
-    shown: set[str | None] = set()  # large ones: somebody watches them go on, and must see them end
-    lock, tell = threading.Lock(), teller(call, results=False)
-
-    def flush() -> None:
-        with lock:
-            facts = dict(counts)
-            counts.clear()
-        if facts:
-            call.output.record("counts", facts)
-
-    def listen(note: Note) -> None:
-        if note.kind == "progress":
-            shown.add(note.job_id)
-        if note.kind in COUNTED and note.job_id not in shown:
-            with lock:
-                counts[note.kind] += 1
-                counts["bytes"] += int(note.facts.get("size_bytes") or 0) if note.kind == "completed" else 0
-        elif note.kind != "started":
-            tell(note)
-            if note.kind != "progress":
-                shown.discard(note.job_id)
-
-    with every(COUNTS_S, flush):
-        yield listen
-    flush()
-
-
-def _read(stream: IO[bytes] | None, listen: Callable[[Note], None], deaf: list[OSError]) -> None:
-    """Hand on what a worker tells; when nobody listens any more, its pipe must not fill up."""
-    assert stream is not None
-    for line in stream:
-        facts = json.loads(line)
-        if facts["type"] == "summary" or deaf:
-            continue
-        try:
-            listen(note_of(facts))
-        except OSError as error:
-            deaf.append(error)
-
-
 def note_of(line: dict[str, Any]) -> Note:
     """Read a JSON line back into the note it was."""
     at = datetime.fromisoformat(line["ts"])
     rest = {name: value for name, value in line.items() if name not in _FACTS}
     micros = int(at.timestamp()) * 1_000_000 + at.microsecond
     return Note(line["type"], micros, job_id=line.get("job_id"), url=line.get("url"), facts=rest)
-
-
-def drain_when_orphaned() -> None:
-    """In a worker of a fleet: when whoever started us is gone, end in good order."""
-
-    before = signal.getsignal(signal.SIGTERM)
-
-    def watch() -> None:
-        while os.read(0, 65_536):  # not sys.stdin: its lock would be held at the interpreter's end
-            pass
-        while signal.getsignal(signal.SIGTERM) is before:  # the worker has not begun to listen
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, daemon=True).start()

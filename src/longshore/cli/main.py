@@ -102,13 +102,13 @@ def main() -> None:
         if not arguments:
             print(overview(), file=sys.stderr)
             sys.exit(2)
-    _end_quietly_by_signal()
+    end_quietly_by_signal()
     from longshore.cli.program import run
 
     sys.exit(run(arguments))
 
 
-def _end_quietly_by_signal() -> None:
+def end_quietly_by_signal() -> None:
     """Until a worker takes the signals over, they end us at once, without a traceback: every moment is safe to end at."""
     import signal
 

@@ -14,6 +14,7 @@ from longshore.cli.output import say
 from longshore.cli.program import OK, SOME_FAILED, WORK_LEFT, code_of_signal
 
 if TYPE_CHECKING:
+    from longshore.cli.following import Orders
     from longshore.cli.watching import Score
     from longshore.domain.notes import Listener
     from longshore.ledger import Ledger
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 @click.option("--all-tenants", is_flag=True, help="Work for every tenant and project.")
 @click.option("--while-stdin", is_flag=True, hidden=True)  # a worker of a fleet: ends when its parent does
 @click.option("--counted", is_flag=True, hidden=True)  # the same: tells how many and not which
+@click.option("--named", is_flag=True, hidden=True)  # the same: only the jobs that it is handed by its stdin
 @waiting
 @common
 def command(call: Call, **how: Any) -> int:
@@ -39,45 +41,62 @@ def command(call: Call, **how: Any) -> int:
     """
     if how["offline"]:
         call.flags["offline"] = True
-    if not how["forever"] and not how["all_tenants"] and nothing_to_do(call):
-        return OK
+    if how["while_stdin"]:
+        return _follow(call, how)
+    jobs = _jobs(call)
+    if not how["forever"] and not how["all_tenants"] and not jobs["pending"] + jobs["processing"]:
+        return _nothing_to_do(call, jobs)
     if how["limit"] and (how["workers"] > 1 or how["forever"]):
         raise click.UsageError("--limit is for one worker that ends")
     if how["workers"] > 1:
         from longshore.cli.fleet import run_fleet
 
-        return run_fleet(call, how)
-    if how["while_stdin"]:
-        from longshore.cli.fleet import drain_when_orphaned
-
-        drain_when_orphaned()
+        return run_fleet(call, how, jobs)
     return run_alone(call, how)
 
 
-def nothing_to_do(call: Call) -> bool:
-    """Look whether anything waits or is worked on; if not, say so without starting a worker."""
+def _jobs(call: Call) -> dict[str, int]:
+    """Look what there is, and close the ledger again: workers are started in a moment."""
+    with call.ledger() as ledger:
+        return counted(ledger, call)
+
+
+def _nothing_to_do(call: Call, jobs: dict[str, int]) -> int:
+    """Say that nothing waits and nothing is worked on, without starting a worker."""
     from longshore.cli.watching import Score
 
-    with call.ledger() as ledger:
-        jobs = counted(ledger, call)
-    if jobs["pending"] or jobs["processing"]:
-        return False
     if call.json:
         summarize(call, jobs, Score())
     elif call.verbosity >= 0:
         say("nothing to do: no job waits")
-    return True
+    return OK
 
 
-def run_alone(call: Call, how: dict[str, Any]) -> int:
-    """Work in this process."""
+def _follow(call: Call, how: dict[str, Any]) -> int:
+    """Work in one process of a fleet."""
+    from longshore.cli.following import Orders, drain_when_orphaned
+
+    if not how["named"]:
+        drain_when_orphaned()
+        return run_alone(call, how)
+    orders = Orders(call)
+    drain_when_orphaned(orders.hear)
+    return run_alone(call, how, orders) if orders.begin() else OK
+
+
+def run_alone(call: Call, how: dict[str, Any], orders: Orders | None = None) -> int:
+    """Work in this process: on everything, or on the jobs that we are handed."""
     scope = None if how["all_tenants"] else call.scope
     with call.depot() as depot:
+        if orders:
+            orders.wake = depot.aio.notify
         jobs = counted(depot.ledger, call)
         with told(call, counted_only=how["counted"]) as (score, listen):
             score.total = min(jobs["pending"] + jobs["processing"], how["limit"] or sys.maxsize) or None
             tally = depot.run(
                 scope=scope,
+                job_ids=() if orders else None,
+                more=orders.take if orders else None,
                 job_types=how["types"] or None,
                 forever=how["forever"],
                 max_wait_s=how["max_wait"],
@@ -100,7 +119,7 @@ def told(call: Call, *, counted_only: bool) -> Iterator[tuple[Score, Listener]]:
     from longshore.cli.watching import Score, watching
 
     if counted_only:
-        from longshore.cli.fleet import counted_notes
+        from longshore.cli.following import counted_notes
 
         with counted_notes(call) as listen:
             yield Score(), listen
