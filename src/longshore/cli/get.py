@@ -17,10 +17,12 @@ from longshore.cli.program import OK, SOME_FAILED, UNEXPECTED, WORK_LEFT, code_o
 from longshore.errors import BadInput, LongshoreError, NotAUrl
 
 if TYPE_CHECKING:
+    from longshore.cli.shares import Shares
     from longshore.depot import Depot, Got
     from longshore.domain.model import JobRequest
 
 STDOUT = "-"
+MANY: Final = 512  # items from which on several processes are worth their start
 # With any of these it does not suffice that something is held.
 _LONG_WAY: Final = ("output", "directory", "sha256", "headers", "mirrors", "priority", "refresh", "force", "dry_run")
 
@@ -42,6 +44,7 @@ _LONG_WAY: Final = ("output", "directory", "sha256", "headers", "mirrors", "prio
 @click.option("--priority", type=int, default=0, metavar="N", help="Higher first.")
 @click.option("--refresh", is_flag=True, help="Ask the servers whether what is held is still current.")
 @click.option("--force", is_flag=True, help="Fetch again whatever is held, and replace files with -o/-d.")
+@click.option("--workers", type=click.IntRange(1, 64), default=1, metavar="N", help="Worker processes [default: 1].")
 @click.option("--dry-run", is_flag=True, help="Say what would be done.")
 @waiting
 @common
@@ -120,6 +123,15 @@ def _listed(lists: Iterable[str]) -> list[JobRequest]:
 
 
 def _get(call: Call, requests: list[JobRequest], how: dict[str, Any]) -> int:
+    if how["workers"] < 2 or len(requests) < MANY:
+        return _got(call, requests, how)
+    from longshore.cli.shares import shared
+
+    with shared(call, how) as shares:
+        return _got(call, requests, how, shares)
+
+
+def _got(call: Call, requests: list[JobRequest], how: dict[str, Any], shares: Shares | None = None) -> int:
     from longshore.cli.held import counts
     from longshore.cli.telling import summary_text, teller, what_next
     from longshore.cli.watching import watching
@@ -133,8 +145,9 @@ def _get(call: Call, requests: list[JobRequest], how: dict[str, Any]) -> int:
                 refresh=how["refresh"],
                 force=how["force"],
                 max_wait_s=how["max_wait"],
-                on_note=listen,
+                on_note=shares.attend(listen) if shares else listen,
                 handle_signals=True,
+                helpers=shares,
             )
         placed = _place(call, depot, got, how)
     if call.json:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 from longshore.depot.records import Got
 from longshore.depot.requests import BATCH, as_request
@@ -14,10 +14,26 @@ from longshore.domain.model import Artifact, Job, JobRequest, Planned, Scope
 from longshore.domain.notes import Kind, Listener, Note, held_facts
 from longshore.domain.redaction import safe_url
 from longshore.domain.states import TERMINAL, Status
+from longshore.engine.errands import Tally
 from longshore.engine.known import ANEW
 from longshore.engine.lost import results_and_gone
-from longshore.engine.questions import attempts_named, jobs_named, results_named
+from longshore.engine.questions import active_due, attempts_named, jobs_named, results_named
 from longshore.ledger.planning import Again, plan
+
+Begin = Callable[[Sequence[JobRequest], Sequence[Planned]], None]
+
+
+class Helpers(Protocol):
+    """Others who work on the jobs of one `get`, from its first planned batch on. What they leave is done here."""
+
+    stopped_by: str | None  # what ended them before their time: nobody goes on
+    waited: bool  # as long as was allowed, for what they left
+
+    def take(self, job_ids: Sequence[str]) -> None:
+        """Let them have these jobs, too."""
+
+    def finish(self) -> None:
+        """Give them no more, and wait for their end."""
 
 
 class Getting(Working):
@@ -33,49 +49,95 @@ class Getting(Working):
         max_wait_s: float | None = None,
         on_note: Listener | None = None,
         handle_signals: bool = False,
+        helpers: Helpers | None = None,
     ) -> list[Got]:
         """Have these things: what is held is not asked for again, the rest is fetched and verified.
 
         `refresh` asks the servers whether anything changed; `force` fetches anew whatever they say.
         """
-        where = scope or self.scope
+        where, listener = scope or self.scope, on_note or self.on_note
         requests = [as_request(item) for item in items]
         if force:
             requests = [replace(request, params={**request.params, **ANEW}) for request in requests]
-        planned, held = await self._planned(where, requests, again="always" if refresh or force else "failed")
+        again: Again = "always" if refresh or force else "failed"
+        planned, held = await self._planned(where, requests, again=again, begin=self._beginner(listener, helpers))
         over = {one.job_id for one in planned if one.status in TERMINAL}
         waiting = tuple(dict.fromkeys(one.job_id for one in planned if one.job_id not in over))
+        if helpers:
+            waiting = await self._left_by(helpers, where, waiting)
+            max_wait_s = 0.0 if helpers.waited else max_wait_s
         if waiting:
-            pairs = [pair for pair in zip(requests, planned, strict=True) if pair[1].job_id not in over]
-            self._tell_planned([pair[0] for pair in pairs], [pair[1] for pair in pairs], on_note or self.on_note)
             await self.run(
                 scope=where, job_ids=waiting, max_wait_s=max_wait_s, on_note=on_note, handle_signals=handle_signals
             )
         got = await self._outcomes(where, requests, planned, over, held)
-        self._tell_over(where, [one for one in got if one.job_id in over], on_note or self.on_note)
+        self._tell_over(where, [one for one in got if one.job_id in over], listener)
         return got
 
+    def _beginner(self, listener: Listener | None, helpers: Helpers | None) -> Begin:
+        """Make what is done with each planned batch: what waits in it is told and handed out."""
+        out: set[str] = set()
+
+        def begin(requests: Sequence[JobRequest], planned: Sequence[Planned]) -> None:
+            waiting = [place for place, one in enumerate(planned) if one.status not in TERMINAL]
+            self._tell_planned([requests[place] for place in waiting], [planned[place] for place in waiting], listener)
+            fresh = [planned[place].job_id for place in waiting if planned[place].job_id not in out]
+            if helpers and fresh:
+                out.update(fresh)
+                helpers.take(fresh)
+
+        return begin
+
+    async def _left_by(self, helpers: Helpers, scope: Scope, job_ids: tuple[str, ...]) -> tuple[str, ...]:
+        """Wait for the helpers' end; give what there is to be done by us."""
+        await self._thread(helpers.finish)
+        if helpers.stopped_by:
+            self.tally = Tally(stopped_by=helpers.stopped_by)
+            return ()
+        due = await self.ledger.read_soon(active_due, scope, job_ids)
+        return job_ids if due is not None else ()
+
     async def _planned(
-        self, scope: Scope, requests: Sequence[JobRequest], *, again: Again
+        self, scope: Scope, requests: Sequence[JobRequest], *, again: Again, begin: Begin
     ) -> tuple[list[Planned], dict[str, Artifact]]:
         """Plan; a completed job whose bytes are gone, or are not those asked for now, gets a successor.
 
         Gives what is held, by job, too.
         """
-        planned: list[Planned] = []
-        left = iter(requests)
-        while batch := list(islice(left, BATCH)):
-            planned += await self.ledger.soon(plan, scope, batch, again=again)
+        planned = await self._planned_once(scope, requests, again=again, begin=begin)
         done = [one.job_id for one in planned if one.status in {Status.COMPLETED, Status.SKIPPED}]
         held = await self._held(scope, done) if done else {}
         lost = set(done).difference(held)
         other = await self._other_bytes(scope, requests, planned)
         places = [place for place, one in enumerate(planned) if one.job_id in lost or place in other]
         if places:
-            anew = await self.ledger.soon(plan, scope, [requests[place] for place in places], again="always")
+            again_asked = [requests[place] for place in places]
+            anew = await self.ledger.soon(plan, scope, again_asked, again="always")
+            begin(again_asked, anew)
             for place, one in zip(places, anew, strict=True):
                 planned[place] = one
         return planned, held
+
+    async def _planned_once(
+        self, scope: Scope, requests: Sequence[JobRequest], *, again: Again, begin: Begin
+    ) -> list[Planned]:
+        """Plan in batches. What is asked for twice is planned once: helpers may be done with it before the second."""
+        first: dict[tuple[str, str | int], int] = {}
+        same = [
+            first.setdefault((one.job_type, place if one.key is None else one.key), place)
+            for place, one in enumerate(requests)
+        ]
+        planned: dict[int, Planned] = {}
+        left = iter(first.values())
+        while places := list(islice(left, BATCH)):
+            batch = [requests[place] for place in places]
+            jobs = await self.ledger.soon(plan, scope, batch, again=again)
+            planned.update(zip(places, jobs, strict=True))
+            begin(batch, jobs)
+        twins = [place for place, one in enumerate(same) if one != place]
+        planned |= {place: replace(planned[same[place]], created=False) for place in twins}
+        begin([requests[place] for place in twins], [planned[place] for place in twins])
+        return [planned[place] for place in range(len(requests))]
 
     async def _other_bytes(self, scope: Scope, requests: Sequence[JobRequest], planned: Sequence[Planned]) -> set[int]:
         """Tell where bytes with another digest are held than the one asked for now: they are no answer."""

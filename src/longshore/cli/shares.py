@@ -1,0 +1,93 @@
+"""`get --workers N`: the parent plans, and hands what it has planned to its workers in shares, whoever wants one first.
+
+Nothing depends on the workers: what they leave, because they died or because it has to wait, the parent does itself.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import click
+
+from longshore.cli.fleet import EXPECTED, Fleet, arguments, fleet
+from longshore.cli.options import Call
+from longshore.cli.program import WORK_LEFT, code_of_signal
+from longshore.cli.workers import Worker
+from longshore.domain.notes import Listener
+
+SHARE: Final = 512  # jobs at most
+OUTSTANDING: Final = 2  # shares that a worker has: one in work, and one so that it need not wait for the next
+_LAST: Final = b"null\n"
+
+
+class Shares:
+    """The jobs that are planned and not handed out, and the workers who want some."""
+
+    def __init__(self, workers: Fleet) -> None:
+        self._fleet = workers
+        self._wanted = Counter(dict.fromkeys(workers.workers, OUTSTANDING))
+        self._shares: deque[Sequence[str]] = deque()
+        self._last = False
+        self._lock = threading.Lock()
+        self.waited = False
+        self.died = False  # one of them, without the chance to tell all that it did
+
+    @property
+    def stopped_by(self) -> str | None:
+        """Name the signal that ended it all."""
+        return self._fleet.stopped_by
+
+    def attend(self, listen: Listener) -> Listener:
+        """Hand on what the workers tell; give the listener for what is told here."""
+        return self._fleet.attend(listen, self._wants)
+
+    def take(self, job_ids: Sequence[str]) -> None:
+        """Let the workers have these jobs; each has as many of a batch as the others."""
+        if self.stopped_by:
+            raise click.exceptions.Exit(code_of_signal(self.stopped_by))
+        size = min(SHARE, -(-len(job_ids) // (OUTSTANDING * len(self._fleet.workers))))
+        with self._lock:
+            self._shares.extend(job_ids[at : at + size] for at in range(0, len(job_ids), size))
+            self._hand_out()
+
+    def finish(self) -> None:
+        """Say that nothing more will come, and wait until all have ended."""
+        with self._lock:
+            self._last = True
+            self._hand_out()
+        codes = self._fleet.wait()
+        self.waited = WORK_LEFT in codes
+        self.died = not EXPECTED.issuperset(codes)
+
+    def _wants(self, worker: Worker) -> None:
+        with self._lock:
+            self._wanted[worker] += 1
+            self._hand_out()
+
+    def _hand_out(self) -> None:
+        while self._shares and (worker := self._hungriest()):
+            self._wanted[worker] -= 1
+            worker.tell(json.dumps(self._shares.popleft()).encode() + b"\n")
+        if self._last and not self._shares:
+            self._last = False  # once is enough
+            for worker in self._fleet.workers:
+                worker.tell(_LAST)
+
+    def _hungriest(self) -> Worker | None:
+        worker, wanted = self._wanted.most_common(1)[0]
+        return worker if wanted > 0 else None
+
+
+@contextmanager
+def shared(call: Call, how: dict[str, Any]) -> Iterator[Shares]:
+    """Start the workers of a `get`, before anything is open."""
+    words = [*arguments(call, how), "--named"]
+    if not call.json and call.verbosity < 0:
+        words.append("--counted")
+    with fleet(words, how["workers"]) as workers:
+        yield Shares(workers)
