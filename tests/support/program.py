@@ -157,3 +157,23 @@ def eventually(condition: Callable[[], Any], what: str, timeout_s: float = PATIE
             return answer
         assert time.monotonic() < end, f"not within {timeout_s} s: {what}"
         time.sleep(0.02)
+
+
+def children(pid: int) -> list[int]:
+    """Find the processes that one started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and int((entry / "stat").read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def alive(pid: int) -> bool:
+    """Tell whether a process runs (one that waits for its parent does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

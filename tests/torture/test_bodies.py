@@ -14,7 +14,7 @@ import pytest
 import longshore
 from tests.engine import crashing
 from tests.support.origin import Origin, Thing, check_stamps, drip, stamped
-from tests.support.program import command, environment, eventually
+from tests.support.program import alive, children, command, environment, eventually
 from tests.torture.striking import SETTINGS
 
 MIB = 1 << 20
@@ -116,26 +116,6 @@ def test_memory_runs_out(tmp_path: Path, origin: Origin, megabytes: int) -> None
         assert check_stamps(got.path.read_bytes()) == 1
         again.reconcile()
     assert crashing.findings(depot, healed=True) == []
-
-
-def children(pid: int) -> list[int]:
-    """Find the processes that one started."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and int((entry / "stat").read_text().rpartition(")")[2].split()[1]) == pid:
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
-
-
-def alive(pid: int) -> bool:
-    """Tell whether a process runs (one that waits for its parent does not)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_a_process_that_is_gone_is_not_alive() -> None:

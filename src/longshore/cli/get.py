@@ -149,6 +149,8 @@ def _got(call: Call, requests: list[JobRequest], how: dict[str, Any], shares: Sh
                 handle_signals=True,
                 helpers=shares,
             )
+            if shares:
+                shares.tell_rest(got, depot.ledger.now())
         placed = _place(call, depot, got, how)
     if call.json:
         held = sum(one.held_before and one.ok for one in got)

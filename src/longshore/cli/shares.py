@@ -8,21 +8,34 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from longshore.cli.fleet import EXPECTED, Fleet, arguments, fleet
 from longshore.cli.options import Call
 from longshore.cli.program import WORK_LEFT, code_of_signal
+from longshore.cli.watching import ENDINGS
 from longshore.cli.workers import Worker
-from longshore.domain.notes import Listener
+from longshore.depot.getting import facts_of
+from longshore.domain.notes import Kind, Listener, Note
+from longshore.domain.redaction import safe_url
+from longshore.domain.states import TERMINAL, Status
+
+if TYPE_CHECKING:
+    from longshore.depot import Got
 
 SHARE: Final = 512  # jobs at most
 OUTSTANDING: Final = 2  # shares that a worker has: one in work, and one so that it need not wait for the next
 _LAST: Final = b"null\n"
+_KINDS: Final[dict[Status, Kind]] = {
+    Status.COMPLETED: "completed",
+    Status.SKIPPED: "held",
+    Status.FAILED: "failed",
+    Status.CANCELED: "canceled",
+}
 
 
 class Shares:
@@ -34,8 +47,10 @@ class Shares:
         self._shares: deque[Sequence[str]] = deque()
         self._last = False
         self._lock = threading.Lock()
+        self._ended: set[str | None] = set()  # jobs whose end somebody told
+        self._tell: Listener = lambda _: None
+        self._died = False  # one of them, without the chance to tell all that it did
         self.waited = False
-        self.died = False  # one of them, without the chance to tell all that it did
 
     @property
     def stopped_by(self) -> str | None:
@@ -44,7 +59,14 @@ class Shares:
 
     def attend(self, listen: Listener) -> Listener:
         """Hand on what the workers tell; give the listener for what is told here."""
-        return self._fleet.attend(listen, self._wants)
+
+        def hear(note: Note) -> None:
+            if note.kind in ENDINGS:
+                self._ended.add(note.job_id)
+            listen(note)
+
+        self._tell = self._fleet.attend(hear, self._wants)
+        return self._tell
 
     def take(self, job_ids: Sequence[str]) -> None:
         """Let the workers have these jobs; each has as many of a batch as the others."""
@@ -62,7 +84,15 @@ class Shares:
             self._hand_out()
         codes = self._fleet.wait()
         self.waited = WORK_LEFT in codes
-        self.died = not EXPECTED.issuperset(codes)
+        self._died = not EXPECTED.issuperset(codes)
+
+    def tell_rest(self, got: Iterable[Got], at: int) -> None:
+        """Tell what a worker did that was killed before it could say so."""
+        for one in got if self._died else ():
+            if one.status in TERMINAL and one.job_id not in self._ended:
+                kind: Kind = "held" if one.held_before else _KINDS[one.status]
+                facts = facts_of(one) | {"why": "told late: its worker died"}
+                self._tell(Note(kind, at, job_id=one.job_id, url=safe_url(one.url or ""), facts=facts))
 
     def _wants(self, worker: Worker) -> None:
         with self._lock:
