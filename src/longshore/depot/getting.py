@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from longshore.depot.records import Got
 from longshore.depot.requests import BATCH, as_request
@@ -20,6 +22,7 @@ from longshore.engine.lost import results_and_gone
 from longshore.engine.questions import active_due, attempts_named, jobs_named, results_named
 from longshore.ledger.planning import Again, plan
 
+LOOK_S: Final = 0.2  # how often helpers are looked at
 Begin = Callable[[Sequence[JobRequest], Sequence[Planned]], None]
 
 
@@ -63,14 +66,15 @@ class Getting(Working):
         planned, held = await self._planned(where, requests, again=again, begin=self._beginner(listener, helpers))
         over = {one.job_id for one in planned if one.status in TERMINAL}
         waiting = tuple(dict.fromkeys(one.job_id for one in planned if one.job_id not in over))
+        ended: dict[str, Got] = {}
         if helpers:
-            waiting = await self._left_by(helpers, where, waiting)
+            waiting, ended = await self._left_by(helpers, where, waiting)
             max_wait_s = 0.0 if helpers.waited else max_wait_s
         if waiting:
             await self.run(
                 scope=where, job_ids=waiting, max_wait_s=max_wait_s, on_note=on_note, handle_signals=handle_signals
             )
-        got = await self._outcomes(where, requests, planned, over, held)
+        got = await self._outcomes(where, requests, planned, over, held, ended)
         self._tell_over(where, [one for one in got if one.job_id in over], listener)
         return got
 
@@ -88,14 +92,32 @@ class Getting(Working):
 
         return begin
 
-    async def _left_by(self, helpers: Helpers, scope: Scope, job_ids: tuple[str, ...]) -> tuple[str, ...]:
-        """Wait for the helpers' end; give what there is to be done by us."""
-        await self._thread(helpers.finish)
+    async def _left_by(
+        self, helpers: Helpers, scope: Scope, job_ids: tuple[str, ...]
+    ) -> tuple[tuple[str, ...], dict[str, Got]]:
+        """Wait for the helpers' end; give what there is to be done by us, and what came of some of the rest."""
+        finished = asyncio.ensure_future(self._thread(helpers.finish))
+        ended = await self._ended_meanwhile(scope, job_ids, finished)
+        await finished
         if helpers.stopped_by:
             self.tally = Tally(stopped_by=helpers.stopped_by)
-            return ()
+            return (), ended
         due = await self.ledger.read_soon(active_due, scope, job_ids)
-        return job_ids if due is not None else ()
+        return (job_ids if due is not None else ()), ended
+
+    async def _ended_meanwhile(
+        self, scope: Scope, job_ids: Sequence[str], finished: asyncio.Future[None]
+    ) -> dict[str, Got]:
+        """Read what came of the first batches while helpers are at the last: at the end everybody waits for it."""
+        ended: dict[str, Got] = {}
+        for at in range(0, len(job_ids), BATCH):
+            batch = job_ids[at : at + BATCH]
+            while not finished.done() and await self.ledger.read_soon(active_due, scope, batch) is not None:
+                await asyncio.wait([finished], timeout=LOOK_S)
+            if finished.done():
+                break
+            ended |= await self._came_to(scope, batch, frozenset())
+        return ended
 
     async def _planned(
         self, scope: Scope, requests: Sequence[JobRequest], *, again: Again, begin: Begin
@@ -165,24 +187,30 @@ class Getting(Working):
         planned: Sequence[Planned],
         over: set[str],
         held: dict[str, Artifact],
+        ended: dict[str, Got],
     ) -> list[Got]:
         """Tell of each item what it came to; of what was held before nothing more is read than the number of attempts."""
-        ids = list(dict.fromkeys(one.job_id for one in planned if one.job_id not in held))
-        jobs = await self.ledger.read_soon(jobs_named, scope, ids) if ids else {}
-        results = await self.ledger.read_soon(results_named, scope, ids) if ids else {}
+        ids = dict.fromkeys(one.job_id for one in planned if one.job_id not in held and one.job_id not in ended)
+        ended |= await self._came_to(scope, list(ids), over) if ids else {}
         attempts = await self.ledger.read_soon(attempts_named, scope, list(held)) if held else {}
         return [
             self._got_before(request, one, held[one.job_id], attempts.get(one.job_id, 0))
             if one.job_id in held
-            else self._got(jobs[one.job_id], results.get(one.job_id, ()), one.job_id in over)
+            else ended[one.job_id]
             for request, one in zip(requests, planned, strict=True)
         ]
+
+    async def _came_to(self, scope: Scope, job_ids: Sequence[str], over: AbstractSet[str]) -> dict[str, Got]:
+        """Read how named jobs stand."""
+        jobs = await self.ledger.read_soon(jobs_named, scope, job_ids)
+        results = await self.ledger.read_soon(results_named, scope, job_ids)
+        return {job_id: self._got(jobs[job_id], results.get(job_id, ()), over=job_id in over) for job_id in job_ids}
 
     def _got_before(self, request: JobRequest, planned: Planned, held: Artifact, attempts: int) -> Got:
         path = self.store.path(held.scope, held.pointer)
         return Got(planned.job_id, request.url, planned.status, True, held, path, attempts=attempts)
 
-    def _got(self, job: Job, results: Sequence[Artifact], over: bool) -> Got:
+    def _got(self, job: Job, results: Sequence[Artifact], *, over: bool) -> Got:
         done = job.status in {Status.COMPLETED, Status.SKIPPED}
         artifact = next((one for one in results if done and one.availability == "available"), None)
         return Got(
