@@ -33,3 +33,17 @@ def test_the_same_commands_work_on_postgresql(tmp_path: Path, origin: Origin, po
         assert found["ledger"]["status"] == "ok"
         assert "PostgreSQL" in found["postgresql"]["evidence"]
         assert dsn not in box("config").ok().stdout or "@" not in dsn
+
+
+def test_forked_workers_share_a_postgresql_ledger(tmp_path: Path, origin: Origin, postgres_cluster: Cluster) -> None:
+    """The parent has spoken to the server before it forks; nobody speaks on another's connection."""
+    with postgres_cluster.database() as dsn:
+        box = Box(tmp_path, LOOPBACK | {"LONGSHORE_DEPOT": str(tmp_path / "depot"), "LONGSHORE_LEDGER": dsn})
+        urls = [origin.add(f"/{n}", Thing(b"body %d" % n)) for n in range(600)]
+        box("add", "-", stdin="\n".join(urls[:60]).encode()).ok()
+
+        ran = box.process("run", "--workers", "2", "--json").ok()
+        got = box.process("get", "-i", box.write("list", "\n".join(urls)), "--workers", "2", "--json").ok()
+
+        assert (len(ran.of("completed")), len(got.of("completed")), len(got.of("held"))) == (60, 540, 60)
+        assert box.counts() == {"completed": 600}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,8 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import click
 import pytest
 
+from longshore.cli.fleet import Fleet
+from longshore.cli.shares import Shares
+from longshore.cli.workers import Worker
 from tests.cli.conftest import Box
 from tests.support.origin import Gate, Origin, Thing, status
 from tests.support.program import (
@@ -326,3 +331,59 @@ def test_a_reader_that_goes_away_costs_no_job_anything(box: Box, origin: Origin)
     assert b"Traceback" not in stderr
     box.process("get", "-i", listed).ok()
     everything_once(box)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_depot_that_cannot_be_opened_is_told_once(box: Box, origin: Origin, workers: int) -> None:
+    box.write("depot", "no directory")
+
+    ran = box.process("get", "-i", asked(box, *things(origin)), "--workers", workers)
+
+    assert ran.code == 1
+    assert ran.stderr.count("longshore: ") == 1
+    assert ran.stdout == ""
+
+
+# ── shares ──
+
+
+class Told(Worker):
+    """A worker that is no process and writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[Any] = []
+
+    def tell(self, line: bytes) -> None:
+        self.lines.append(json.loads(line))
+
+
+def test_shares_go_to_whoever_has_least_and_the_end_is_told_once() -> None:
+    workers = [Told(), Told(), Told()]
+    shares = Shares(Fleet(workers))
+
+    shares.take([str(n) for n in range(20)])
+    first = [len(worker.lines) for worker in workers]
+    shares.take(["a", "b", "c"])
+    waiting = [len(worker.lines) for worker in workers]
+    shares.wants(workers[1])
+    shares.last()
+    for worker in (workers[2], workers[2], workers[0]):
+        shares.wants(worker)
+
+    assert (first, waiting) == ([2, 2, 1], [2, 2, 2]), (
+        "five shares of four; two of three wait until somebody wants them"
+    )
+    everything = [job for worker in workers for share in worker.lines if share for job in share]
+    assert sorted(everything) == sorted([*(str(n) for n in range(20)), "a", "b", "c"])
+    assert [worker.lines.count(None) for worker in workers] == [1, 1, 1]
+    assert all(worker.lines[-1] is None for worker in workers)
+
+
+def test_a_signal_ends_the_planning() -> None:
+    fleet = Fleet([])
+    fleet.stopped_by = "SIGINT"
+
+    with pytest.raises(click.exceptions.Exit) as stop:
+        Shares(fleet).take(["a"])
+
+    assert stop.value.exit_code == 130

@@ -7,6 +7,7 @@ they do the same when this process dies. The second one is handed on.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ from longshore.domain.notes import Listener, Note
 
 _PLACES: Final = ("depot", "ledger", "store", "tenant", "project")
 POLL_S: Final = 0.1
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 EXPECTED: Final = frozenset({0, SOME_FAILED, WORK_LEFT, 130, 143})  # codes of a worker that ended in good order
 _FACTS: Final = frozenset({"type", "schema", "ts", "job_id", "url"})
 
@@ -109,7 +111,12 @@ class Fleet:
         for worker in self.workers:
             worker.let_drain()
 
-    def obey(self, number: int, _frame: object = None) -> None:
+    @property
+    def over(self) -> bool:
+        """Tell whether all have ended."""
+        return all(worker.code is not None for worker in self.workers)
+
+    def obey(self, number: int) -> None:
         """Take a signal of ours: the first drains, the others are handed on."""
         if self.stopped_by is None:
             self.let_drain()
@@ -145,7 +152,7 @@ class Fleet:
 def fleet(words: Sequence[str], count: int) -> Iterator[Fleet]:
     """Start workers that obey this process's signals, and are gone when the block is left."""
     workers = Fleet(start(words, count))
-    with _signals_to(workers.obey):
+    with _signals_to(workers):
         try:
             yield workers
         finally:
@@ -153,11 +160,21 @@ def fleet(words: Sequence[str], count: int) -> Iterator[Fleet]:
 
 
 @contextmanager
-def _signals_to(obey: Callable[[int, object], None]) -> Iterator[None]:
+def _signals_to(workers: Fleet) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only that one can
         yield
         return
-    before = {number: signal.signal(number, obey) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def hand_on(number: int, _frame: object) -> None:
+        if workers.over:  # it is meant for us, who may still have something to do: as if we were not here
+            signal.signal(number, before[number])
+            os.kill(os.getpid(), number)
+        else:
+            workers.obey(number)
+
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS}
+    for number in SIGNALS:
+        signal.signal(number, hand_on)
     try:
         yield
     finally:

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 def command(call: Call, **how: Any) -> int:
     """Work until nothing is left; wait for retries and for what other workers hold.
 
-    The first SIGINT or SIGTERM drains, the second aborts; both are safe. Exit 3 when a job failed for good in this run,
-    4 when work is left.
+    The first SIGINT or SIGTERM drains, the second aborts; both are safe. With --workers, each process has
+    `transfer.concurrency` transfers of its own. Exit 3 when a job failed for good in this run, 4 when work is left.
     """
     if how["offline"]:
         call.flags["offline"] = True

@@ -65,7 +65,7 @@ class Shares:
                 self._ended.add(note.job_id)
             listen(note)
 
-        self._tell = self._fleet.attend(hear, self._wants)
+        self._tell = self._fleet.attend(hear, self.wants)
         return self._tell
 
     def take(self, job_ids: Sequence[str]) -> None:
@@ -77,11 +77,21 @@ class Shares:
             self._shares.extend(job_ids[at : at + size] for at in range(0, len(job_ids), size))
             self._hand_out()
 
-    def finish(self) -> None:
-        """Say that nothing more will come, and wait until all have ended."""
+    def wants(self, worker: Worker) -> None:
+        """Let a worker have one share more, as soon as there is one."""
+        with self._lock:
+            self._wanted[worker] += 1
+            self._hand_out()
+
+    def last(self) -> None:
+        """Say that nothing more will come, when everything is handed out."""
         with self._lock:
             self._last = True
             self._hand_out()
+
+    def finish(self) -> None:
+        """Take no more, and wait until all workers have ended."""
+        self.last()
         codes = self._fleet.wait()
         self.waited = WORK_LEFT in codes
         self._died = not EXPECTED.issuperset(codes)
@@ -93,11 +103,6 @@ class Shares:
                 kind: Kind = "held" if one.held_before else _KINDS[one.status]
                 facts = facts_of(one) | {"why": "told late: its worker died"}
                 self._tell(Note(kind, at, job_id=one.job_id, url=safe_url(one.url or ""), facts=facts))
-
-    def _wants(self, worker: Worker) -> None:
-        with self._lock:
-            self._wanted[worker] += 1
-            self._hand_out()
 
     def _hand_out(self) -> None:
         while self._shares and (worker := self._hungriest()):

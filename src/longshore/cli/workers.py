@@ -10,7 +10,6 @@ import gc
 import os
 import socket
 import sys
-import threading
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,7 +22,7 @@ from longshore.cli.program import UNEXPECTED, run
 
 STDERR: Final = 2
 NEEDED: Final = ("longshore.cli.run", "longshore.cli.following", "longshore.depot.sync", "importlib.metadata")
-_OPEN: Final = "/dev/fd"  # lists this process's descriptors, on Linux and elsewhere
+_DESCRIPTORS: Final = "/proc/self/fd"
 _THREADS: Final = "/proc/self/task"
 
 
@@ -66,9 +65,10 @@ class Worker:
 
 def start(words: Sequence[str], count: int) -> list[Worker]:
     """Start workers, each with this command. Nothing may be open that two processes cannot share: no ledger above all."""
+    if _alone():
+        _load()
     forking = _alone()
     if forking:
-        _load()
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()  # or each child would write it once more
@@ -84,7 +84,7 @@ def _alone() -> bool:
     """Tell whether this is the process's only thread: a fork copies the locks that others hold, and not who holds them."""
     with suppress(OSError):
         return len(os.listdir(_THREADS)) == 1  # also those that are not Python's
-    return threading.active_count() == 1
+    return False  # not Linux: elsewhere the system's own libraries do not survive a fork
 
 
 def _load() -> None:
@@ -118,7 +118,6 @@ def _work(words: Sequence[str], hears: int, says: int) -> NoReturn:
         os.dup2(hears, 0)
         os.dup2(says, 1)
         _let_go()
-        sys.argv[1:] = words
         sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115 -- they stay
         sys.stderr = open(STDERR, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
         failpoints.arm_by_environment()  # what the parent passed is not what this one passes
@@ -132,7 +131,7 @@ def _work(words: Sequence[str], hears: int, says: int) -> NoReturn:
 
 def _let_go() -> None:
     """Close what a new program would not inherit: the pipes of siblings above all, whose end would never be seen."""
-    for number in map(int, os.listdir(_OPEN)):
+    for number in map(int, os.listdir(_DESCRIPTORS)):
         with suppress(OSError):  # the one that listed them
             if number > STDERR and not os.get_inheritable(number):
                 os.close(number)
