@@ -178,8 +178,8 @@ def _signals_to(workers: Fleet) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in SIGNALS:
+            signal.signal(number, before[number])
 
 
 def _one_at_a_time(listen: Listener) -> Listener:
