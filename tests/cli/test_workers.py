@@ -284,6 +284,21 @@ def test_the_second_signal_aborts_everybody(box: Box, origin: Origin, tmp_path: 
     everything_once(box)
 
 
+def test_a_signal_after_the_workers_end_is_obeyed(box: Box, origin: Origin, tmp_path: Path) -> None:
+    """Files are being placed: as with one process, that ends at once."""
+    box.env |= {"LONGSHORE_FAILPOINTS": f"place.name=pause:{tmp_path}"}
+    words = ("get", "-i", asked(box, *things(origin)), "--workers", "2", "-d", tmp_path / "here", "-q")
+
+    with started(tmp_path / "get", *words, env=box.env) as running:
+        eventually((tmp_path / "place.name.here").exists, "a file is placed")
+        running.signal(signal.SIGTERM)
+        ran = running.wait()
+
+    assert ran.code == 143
+    del box.env["LONGSHORE_FAILPOINTS"]
+    everything_once(box)
+
+
 def test_workers_of_a_killed_parent_end_in_good_order(box: Box, origin: Origin, tmp_path: Path) -> None:
     urls, gate = gated(origin)
     listed = asked(box, *urls)
