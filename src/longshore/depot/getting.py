@@ -22,7 +22,7 @@ from longshore.engine.lost import results_and_gone
 from longshore.engine.questions import active_due, attempts_named, jobs_named, results_named
 from longshore.ledger.planning import Again, plan
 
-LOOK_S: Final = 0.2  # how often helpers are looked at
+LOOK_S: Final = 0.5  # how often helpers are looked at
 Begin = Callable[[Sequence[JobRequest], Sequence[Planned]], None]
 
 
