@@ -27,7 +27,7 @@ from longshore.domain.states import TERMINAL, Status
 if TYPE_CHECKING:
     from longshore.depot import Got
 
-SHARE: Final = 512  # jobs at most
+SHARE: Final = 256  # jobs at most: of more, the last one keeps a worker busy for long when the others have none
 OUTSTANDING: Final = 2  # shares that a worker has: one in work, and one so that it need not wait for the next
 _LAST: Final = b"null\n"
 _KINDS: Final[dict[Status, Kind]] = {
