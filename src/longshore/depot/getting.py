@@ -12,14 +12,14 @@ from typing import Any, Final, Protocol
 from longshore.depot.records import Got
 from longshore.depot.requests import BATCH, as_request
 from longshore.depot.working import Working
-from longshore.domain.model import Artifact, Job, JobRequest, Planned, Scope
+from longshore.domain.model import Artifact, JobRequest, Planned, Scope
 from longshore.domain.notes import Kind, Listener, Note, held_facts
 from longshore.domain.redaction import safe_url
 from longshore.domain.states import TERMINAL, Status
 from longshore.engine.errands import Tally
 from longshore.engine.known import ANEW
 from longshore.engine.lost import results_and_gone
-from longshore.engine.questions import active_due, attempts_named, jobs_named, results_named
+from longshore.engine.questions import Standing, active_due, attempts_named, results_named, standings
 from longshore.ledger.planning import Again, plan
 
 LOOK_S: Final = 0.5  # how often helpers are looked at
@@ -202,24 +202,24 @@ class Getting(Working):
 
     async def _came_to(self, scope: Scope, job_ids: Sequence[str], over: AbstractSet[str]) -> dict[str, Got]:
         """Read how named jobs stand."""
-        jobs = await self.ledger.read_soon(jobs_named, scope, job_ids)
+        jobs = await self.ledger.read_soon(standings, scope, job_ids)
         results = await self.ledger.read_soon(results_named, scope, job_ids)
-        return {job_id: self._got(jobs[job_id], results.get(job_id, ()), over=job_id in over) for job_id in job_ids}
+        return {one: self._got(scope, jobs[one], results.get(one, ()), over=one in over) for one in job_ids}
 
     def _got_before(self, request: JobRequest, planned: Planned, held: Artifact, attempts: int) -> Got:
         path = self.store.path(held.scope, held.pointer)
         return Got(planned.job_id, request.url, planned.status, True, held, path, attempts=attempts)
 
-    def _got(self, job: Job, results: Sequence[Artifact], *, over: bool) -> Got:
+    def _got(self, scope: Scope, job: Standing, results: Sequence[Artifact], *, over: bool) -> Got:
         done = job.status in {Status.COMPLETED, Status.SKIPPED}
         artifact = next((one for one in results if done and one.availability == "available"), None)
         return Got(
             job_id=job.job_id,
-            url=job.request.url,
+            url=job.url,
             status=job.status,
             held_before=artifact is not None and (over or job.status is Status.SKIPPED),
             artifact=artifact,
-            path=self.store.path(job.scope, artifact.pointer) if artifact else None,
+            path=self.store.path(scope, artifact.pointer) if artifact else None,
             reason=None if done else job.reason,
             message=None if done else job.message,
             attempts=job.attempts,

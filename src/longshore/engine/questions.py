@@ -5,13 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from longshore.domain.model import Artifact, Job, Micros, Scope
+from longshore.domain.model import Artifact, Job, Micros, Scope, Status
 from longshore.ledger.rows import artifact_of, job_of
 from longshore.ledger.statements import register
 from longshore.ledger.tx import Tx
 
 register(Path(__file__).parent / "sql")
+
+
+class Standing(NamedTuple):
+    """How a job stands; a tenth of a `Job`, for whoever asks for thousands."""
+
+    job_id: str
+    url: str | None
+    status: Status
+    reason: str | None
+    message: str | None
+    attempts: int
 
 
 def work_due(tx: Tx, scope: Scope | None, job_types: Sequence[str]) -> Micros | None:
@@ -80,6 +92,14 @@ def jobs_named(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> dict[str, Job]:
     tx.enter(scope.tenant_id)
     rows = tx.all("jobs_named", job_ids=json.dumps(list(job_ids)), **scope._asdict())
     return {job.job_id: job for job in map(job_of, rows)}
+
+
+def standings(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> dict[str, Standing]:
+    """Tell how named jobs stand, in one statement."""
+    tx.enter(scope.tenant_id)
+    rows = tx.all("standings", job_ids=json.dumps(list(job_ids)), **scope._asdict())
+    words = {status.value: status for status in Status}
+    return {row[0]: Standing(row[0], row[1], words[row[2]], *row[3:]) for row in rows}
 
 
 def attempts_named(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> dict[str, int]:

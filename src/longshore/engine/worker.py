@@ -44,6 +44,7 @@ class Worker:
         self._event_loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._draining = False
+        self._ending = 0  # of the held leases, those whose end is being written: they keep nobody from coming
         self._full = False  # the disk: nothing is claimed until there is room
         self._named: dict[str, None] | None = None  # of the jobs that the errand names, those that are left to claim
         self._expecting = False  # further names
@@ -137,7 +138,7 @@ class Worker:
     async def _claim(self, errand: Errand) -> int:
         """Take as many leases as there are places for; give how many came."""
         settings = self._settings
-        places = settings.concurrency + settings.ahead - len(self._held)
+        places = settings.concurrency + settings.ahead - len(self._held) + self._ending
         if places < (settings.concurrency + settings.ahead) // 4 or not self._room():
             return 0
         places = min(places, self._allowed(errand))
@@ -254,6 +255,8 @@ class Worker:
 
     async def _end(self, held: Held, outcome: Outcome) -> None:
         lease, over = held.lease, False
+        self._ending += 1
+        self._wake.set()
         try:
             if held.lost:
                 self.tally.lost += 1
@@ -268,6 +271,7 @@ class Worker:
         finally:
             self._tools.clean(lease, done=isinstance(outcome, Completed | Reused) and not held.lost)
             del self._held[lease.job_id, lease.epoch]
+            self._ending -= 1
             if over:
                 self._progress_at = time.monotonic()
             elif self._named is not None:

@@ -69,6 +69,11 @@ SELECT 1 FROM artifacts WHERE tenant_id = :tenant_id AND project_id = :project_i
 SELECT job_id, attempts FROM jobs
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id IN (SELECT value FROM {each job_ids})
 
+-- standings --
+-- How named jobs stand, without what they are: whoever asked for them knows that.
+SELECT job_id, COALESCE(url, canonical_url), status, error_code, error_message_safe, attempts FROM jobs
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id IN (SELECT value FROM {each job_ids})
+
 -- jobs_named --
 SELECT {job} FROM jobs AS j
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id IN (SELECT value FROM {each job_ids})
