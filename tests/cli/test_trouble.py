@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import apsw
@@ -14,7 +16,7 @@ from longshore.ledger import Ledger
 from longshore.ledger.connection import translated
 from tests.cli.conftest import Box
 from tests.support.origin import Origin, Thing
-from tests.support.program import Ran
+from tests.support.program import Ran, environment
 
 READING = ["status", "run", "verify", "reconcile"]
 
@@ -48,6 +50,20 @@ def test_a_newer_schema_is_exit_12(filled: Box, name: str) -> None:
     assert ran.code == 12
     assert "999" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_nobody_s_business(box: Box, origin: Origin, closed: str) -> None:
+    body = bytes(range(256)) * 2_000
+    url = origin.add("/streams", Thing(body))
+    words = ["get", url, "--depot", str(box.depot), "--allow-net", "127.0.0.0/8"]
+    script = f'"{sys.executable}" -m longshore "$@" {closed}'
+
+    code = subprocess.run(["sh", "-c", script, "sh", *words], env=environment(), check=False).returncode
+
+    assert code == 0
+    (blob,) = [path for path in (box.depot / "store" / "default").rglob("*") if path.is_file()]
+    assert blob.read_bytes() == body
 
 
 def _column(connection: apsw.Connection) -> bool:

@@ -93,6 +93,7 @@ def overview() -> str:
 
 def main() -> None:
     """Run the command line. Help and version answer before anything is imported."""
+    _open_closed_streams()
     arguments = sys.argv[1:]
     if "_LONGSHORE_COMPLETE" not in os.environ:
         if arguments in (["--help"], ["-h"], ["help"]):
@@ -106,6 +107,16 @@ def main() -> None:
     from longshore.cli.program import run
 
     sys.exit(run(arguments))
+
+
+def _open_closed_streams() -> None:
+    """Where we were started without stdin, stdout or stderr (`>&-`), have nothing there: a file of ours that is opened under
+    such a number would get what somebody says on it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115 -- it stays
 
 
 def end_quietly_by_signal() -> None:
