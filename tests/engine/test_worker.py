@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,11 +15,14 @@ from longshore.depot import Depot
 from longshore.domain import verdict
 from longshore.domain.model import Lease
 from longshore.domain.notes import Note
+from longshore.domain.outcomes import Outcome
 from longshore.domain.requests import download_request
 from longshore.domain.states import Status
 from longshore.engine.errands import Tally
-from longshore.errors import OverBudget
+from longshore.engine.settler import Settler
+from longshore.errors import LongshoreError, OverBudget
 from longshore.ledger.leasing import claim
+from longshore.ledger.records import Settled
 from longshore.ledger.sweeping import release_dead
 from longshore.ledger.tx import Tx
 from tests.engine.conftest import MakeDepot
@@ -327,3 +331,30 @@ def test_names_that_have_to_wait_do_not_keep_others_waiting(make_depot: MakeDepo
         tally = depot.run(scope=depot.scope, job_ids=(), more=lambda: handed.pop(0) if handed else None, max_wait_s=0.2)
 
     assert (tally.completed, tally.left) == (1, True)
+
+
+def test_an_end_that_is_being_written_keeps_nobody_from_coming(
+    make_depot: MakeDepot, origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One more than the leases it may hold is fetched while not a single end is in the ledger yet."""
+    depot = make_depot(transfer={"concurrency": 1})
+    leases = depot.aio.yard.engine.concurrency + depot.aio.yard.engine.ahead
+    urls = [origin.add(f"/{n}", Thing(stamped(n, 9_000))) for n in range(leases + 1)]
+    depot.add(urls)
+    written, write = threading.Event(), Settler._patiently
+
+    async def later(self: Settler, ended: list[tuple[Lease, Outcome]]) -> list[Settled | LongshoreError]:
+        while not written.is_set():
+            await asyncio.sleep(0.01)
+        return await write(self, ended)
+
+    monkeypatch.setattr(Settler, "_patiently", later)
+    with running(depot) as run:
+        try:
+            until(lambda: len(origin.requests) == len(urls))
+            assert not run.of("completed")
+        finally:
+            written.set()
+        tally = run.join()
+
+    assert tally.completed == len(urls)
