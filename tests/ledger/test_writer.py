@@ -15,7 +15,7 @@ import pytest
 from longshore import failpoints
 from longshore.domain.model import Status
 from longshore.errors import BadInput, Unavailable
-from longshore.ledger import Ledger, turns
+from longshore.ledger import Ledger, connection, turns
 from longshore.ledger.planning import plan as plan_verb
 from longshore.ledger.sqlite import lock_path
 from longshore.ledger.tx import Tx
@@ -165,3 +165,18 @@ class Telling:
     def warning(self, *words: object) -> None:
         self._log.warning(*words)
         self._told.set()
+
+
+def test_bulk_writing_copies_the_log_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What others would have put into the file long ago is still in the log, as durable, and read from there."""
+    monkeypatch.setattr(connection, "CHECKPOINT_PAGES", 16)
+    grew = {}
+    for bulk in (False, True):
+        path = tmp_path / f"{bulk}.db"
+        with Ledger.open(path, create=True, bulk=bulk) as ledger:
+            before = path.stat().st_size
+            for start in range(0, 500, 100):
+                plan(ledger, 100, start=start)
+            grew[bulk] = path.stat().st_size - before
+            assert ledger.counts(HOME)[Status.PENDING] == 500
+    assert grew[True] == 0 < grew[False]

@@ -53,14 +53,14 @@ class Call:
 
         return Scope(self.settings.tenant, self.settings.project)
 
-    def ledger(self, *, create: bool = False) -> Ledger:
+    def ledger(self, *, create: bool = False, bulk: bool = False) -> Ledger:
         """Open the ledger alone: whoever only plans and looks need not wait for engine, store and libcurl."""
         from longshore.ledger import Ledger
 
         if create:
             self.tell_new()
             os.makedirs(self.settings.depot, mode=0o700, exist_ok=True)
-        ledger = Ledger.open(self.settings.ledger, create=create)
+        ledger = Ledger.open(self.settings.ledger, create=create, bulk=bulk)
         ledger.backend.budget = self.settings.quota.budget()
         return ledger
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 OLDEST: Final = (3, 51, 3)  # older ones can corrupt a WAL database that several processes write
 CACHE_KIB: Final = 65_536
 CHECKPOINT_PAGES: Final = 8_192
+BULK_PAGES: Final = 32_768  # for whoever only writes a great deal: pages that change again and again are copied once
 PRAGMAS: Final[dict[str, int | str]] = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
 LOG_BYTES: Final = 65_536  # below this SQLite cannot even make the files that a reader needs
 
@@ -44,7 +45,7 @@ def has_log(path: str | Path) -> bool:
         return False
 
 
-def connect(path: str | Path, *, readonly: bool = False) -> apsw.Connection:
+def connect(path: str | Path, *, readonly: bool = False, bulk: bool = False) -> apsw.Connection:
     """Open one connection with everything set and read back."""
     if tuple(int(part) for part in apsw.sqlite_lib_version().split(".")[:3]) < OLDEST:
         raise Unavailable(
@@ -65,7 +66,7 @@ def connect(path: str | Path, *, readonly: bool = False) -> apsw.Connection:
                 raise Unavailable(f"{path}: {name} is {have}, and must be {value}")
         connection.pragma("cache_size", -CACHE_KIB)
         connection.pragma("temp_store", 2)
-        connection.wal_autocheckpoint(CHECKPOINT_PAGES)
+        connection.wal_autocheckpoint(BULK_PAGES if bulk else CHECKPOINT_PAGES)
         if readonly:
             connection.pragma("query_only", 1)
     except apsw.Error as error:

@@ -76,8 +76,13 @@ class Ledger(Lists):
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="ledger-reader")
 
     @classmethod
-    def open(cls, where: str | Path, *, create: bool = False, clock: Callable[[], Micros] | None = None) -> Ledger:
-        """Open a ledger: a file, or a PostgreSQL server. `create` makes a new one; an old one is never migrated."""
+    def open(
+        cls, where: str | Path, *, create: bool = False, clock: Callable[[], Micros] | None = None, bulk: bool = False
+    ) -> Ledger:
+        """Open a ledger: a file, or a PostgreSQL server. `create` makes a new one; an old one is never migrated.
+
+        `bulk`: a great deal will be written in large batches, and little else.
+        """
         if is_postgres(where):
             backend = import_module("longshore.ledger.postgres")  # psycopg is an extra
             return cls(backend.open_postgres(str(where), create=create, clock=clock))
@@ -90,7 +95,7 @@ class Ledger(Lists):
             schema.check_frozen(path)
             return cls(FrozenSqlite(path, clock))
         schema.check_sqlite(path)
-        return cls(Sqlite(path, clock))
+        return cls(Sqlite(path, clock, bulk=bulk))
 
     @property
     def frozen(self) -> bool:

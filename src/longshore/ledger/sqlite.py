@@ -125,12 +125,12 @@ class Sqlite:
 
     dialect: Dialect = "sqlite"
 
-    def __init__(self, path: Path, clock: Callable[[], Micros] | None = None) -> None:
+    def __init__(self, path: Path, clock: Callable[[], Micros] | None = None, *, bulk: bool = False) -> None:
         self.path = path
         self._clock = clock or wall_clock
         self.budget = NO_BUDGET  # what the settings say; the depot fills it in
         self.commit_seconds: Callable[[float], None] | None = None
-        self._writer = connect(path)
+        self._writer = connect(path, bulk=bulk)
         self._lock = os.open(lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._readers: list[apsw.Connection] = []
         self._queue: deque[_Call] = deque()
