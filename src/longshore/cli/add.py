@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Held = Callable[[list[JobRequest], list[Planned]], list[Planned]]
 
-BATCH = 10_000  # requests in one transaction: others wait for a third of a second at most
+FIRST, BATCH = 1_250, 10_000  # requests in one transaction, ever more: short lists are written while they are read
 FORMATS = ("urls", "aria2", "jsonl", "csv", "metalink", "openalex", "unpaywall", "arxiv", "fetch", "sums", "parquet")
 
 
@@ -144,10 +144,12 @@ def _plan(call: Call, lists: list[Listed], again: Again) -> dict[str, int]:
         held = _held(call, ledger, stack) if again != "always" else None
         items = chain.from_iterable(lists)
         written: tuple[list[JobRequest], Future[list[Planned]]] | None = None
-        while batch := list(islice(items, BATCH)):
+        size = FIRST
+        while batch := list(islice(items, size)):
             if written is not None:
                 _count(call, counts, held, *written)
             written = batch, ledger.plan_begun(call.scope, batch, again=again)
+            size = min(2 * size, BATCH)
         if written is not None:
             _count(call, counts, held, *written)
     return counts
