@@ -51,7 +51,7 @@ _LONG_WAY: Final = ("output", "directory", "sha256", "headers", "mirrors", "prio
 def command(call: Call, urls: tuple[str, ...], lists: tuple[str, ...], **how: Any) -> int:
     """Fetch URLs: plan, fetch, verify. What is held already moves zero bytes.
 
-    With --workers, each process has `transfer.concurrency` transfers of its own; few things (less than 512) need one only.
+    With --workers, each process has `transfer.concurrency` transfers of its own; fewer than 512 things need one only.
     Exit 0 when all are held, 3 when some failed for good, 4 when work is left.
     """
     if how["offline"]:
