@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
@@ -41,6 +42,8 @@ class Part:
     total: int | None = TOTAL
     durable_bytes: int = HAVE
     url: str = URL
+    final_url: str | None = URL
+    headers: Mapping[str, str] | None = field(default_factory=dict)
 
 
 # What was kept → what is asked for.
@@ -82,6 +85,7 @@ def test_plan(kept: str, asked: object) -> None:
         (Part(url="http://other.example/"), FromZero("other_url")),
         (Part(durable_bytes=TOTAL + 1), FromZero("part_too_long")),
         (Part(durable_bytes=TOTAL), Finished("complete")),
+        (Part(durable_bytes=TOTAL, headers=None), FromZero("head_unknown")),
         (Part(total=None), FromOffset(HAVE, '"v1"', "ok")),
     ],
 )
@@ -238,6 +242,34 @@ def test_a_416_never_shortens_an_object_whose_length_was_declared() -> None:
     assert decide(Part(), FromOffset(HAVE, '"v1"', "ok"), head) == Restart("total_mismatch", again=True)
 
 
+ELSEWHERE = "http://b.example/x"
+DIGEST = {"repr-digest": "sha-256=:" + "A" * 43 + "=:"}
+OTHER_DIGEST = {"repr-digest": "sha-256=:" + "B" * 42 + "A=:"}
+
+
+@pytest.mark.parametrize("cell", [name for name, decision in VALIDATED.items() if not isinstance(decision, Restart)])
+@pytest.mark.parametrize("kept", ["strong", "date"])
+@pytest.mark.parametrize("other", ["answered elsewhere", "first answered elsewhere", "first answer unknown", "digest"])
+def test_an_answer_of_another_server_or_with_another_digest_is_never_joined(kept: str, cell: str, other: str) -> None:
+    part = Part(
+        KEPT[kept],
+        total=None if cell.startswith("416 equal") else TOTAL,
+        final_url={"first answered elsewhere": ELSEWHERE, "first answer unknown": None}.get(other, URL),
+        headers=DIGEST if other == "digest" else {},
+    )
+    asked = plan(part, URL, answered=DATE)
+    assert isinstance(asked, FromOffset)
+    head = part_answers(KEPT[kept], CHANGED[kept])[cell]
+    if other == "answered elsewhere":
+        head.url = ELSEWHERE
+    head.headers |= OTHER_DIGEST
+    decision = decide(part, asked, head)
+    assert isinstance(decision, Restart)
+    assert decision.again is (head.status != 200), "a 200 is the whole object already"
+    why = "digests_mismatch" if other == "digest" else "other_final_url"
+    assert decision.reason == ("unproven" if head.status == 416 else why)
+
+
 _ETAGS = st.sampled_from([None, '"v1"', '"v2"', 'W/"v1"'])
 _NUMBERS = st.integers(0, 1200)
 
@@ -249,6 +281,7 @@ _NUMBERS = st.integers(0, 1200)
     st.one_of(st.none(), st.tuples(_NUMBERS, _NUMBERS, st.one_of(st.none(), _NUMBERS))),
     st.one_of(st.none(), _NUMBERS),
     st.sampled_from([None, "gzip"]),
+    st.sampled_from([URL, ELSEWHERE]),
 )
 def test_bytes_are_joined_only_under_one_strong_validator(
     etag: str | None,
@@ -257,14 +290,16 @@ def test_bytes_are_joined_only_under_one_strong_validator(
     span: tuple[int, int, int | None] | None,
     length: int | None,
     encoding: str | None,
+    final_url: str,
 ) -> None:
     part, asked = Part(), FromOffset(HAVE, '"v1"', "ok")  # its total is known: a 416 can prove nothing
     where = ContentRange(*span) if span and status == 206 else ContentRange(None, None, span[2]) if span else None
     head = answer(status, Validators(etag, date), span=where, length=length, encoding=encoding)
+    head.url = final_url
     decision = decide(part, asked, head)
     assert not isinstance(decision, Finished)
     if isinstance(decision, Continue | ComparePrefix):
-        assert etag == '"v1"' and encoding is None
+        assert etag == '"v1"' and encoding is None and final_url == URL
     if isinstance(decision, Continue):
         assert where is not None and status == 206
         assert (where.first, where.total, decision.offset) == (HAVE, TOTAL, HAVE)

@@ -1,16 +1,19 @@
-"""The resume ladder: from what we stored and what the server answered to what happens next. Nothing here touches anything.
+"""The resume ladder: from the stored part and the server's answer to what happens next. Pure decisions.
 
-Before the request `plan` says what to ask for; after its head `decide` says what the body is. Every way ends with bytes
-that are one version of one object, or with another request.
+Before the request `plan` says what to ask for; after its head `decide` says what the body is. Every path ends with bytes
+that are one version of one object (`domain.versions` decides what that is), or with another request from zero.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from longshore.domain.heads import Head, http_date
 from longshore.domain.model import Validators
+from longshore.domain.verdict import declared_digests
+from longshore.domain.versions import Proof, Version, difference
 
 STRONG_DATE_AGE_S: Final = 60.0
 
@@ -21,6 +24,14 @@ class Stored(Protocol):
     @property
     def url(self) -> str | None:
         """What was asked for."""
+
+    @property
+    def final_url(self) -> str | None:
+        """What answered, after redirects."""
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        """The fields of the answer that its verdict needs; None if they were not stored."""
 
     @property
     def validators(self) -> Validators:
@@ -117,7 +128,7 @@ def plan(
     if part.total is not None and part.durable_bytes > part.total:
         return FromZero("part_too_long")
     if part.total == part.durable_bytes:
-        return Finished("complete")
+        return Finished("complete") if part.headers is not None else FromZero("head_unknown")
     if validator := strong_validator(part.validators, answered):
         return FromOffset(part.durable_bytes, validator, "ok")
     if without_validators and overlap_bytes > 0:
@@ -157,24 +168,18 @@ def _range_fault(part: Stored, asked: FromOffset, head: Head) -> str | None:
         return "wrong_start"
     if span.total is None:
         return "total_unknown"
-    if part.total is not None and span.total != part.total:
-        return "total_mismatch"
     if head.length is not None and head.length != span.length:
         return "length_mismatch"
-    return _validator_fault(part.validators, asked.if_range, head.validators)
+    return _other_version(part, asked, head)
 
 
-def _validator_fault(stored: Validators, sent: str | None, came: Validators) -> str | None:
-    """Compare the partial answer's own validators with the stored ones, whatever If-Range promised (RFC 9110 15.3.7.3)."""
-    if sent is None:
-        changed = (stored.etag and came.etag and stored.etag != came.etag) or (
-            stored.last_modified and came.last_modified and stored.last_modified != came.last_modified
-        )
-        return "validators_mismatch" if changed else None
-    have, got = (stored.etag, came.etag) if sent == stored.etag else (stored.last_modified, came.last_modified)
-    if got is None:
-        return "validators_missing"
-    return None if got == have else "validators_mismatch"
+def _other_version(part: Stored, asked: FromOffset, head: Head) -> str | None:
+    """Return why an answer is not of the part's version, whatever If-Range promised."""
+    stored = Version(part.url, part.final_url, part.validators, part.total, declared_digests(part.headers or {}))
+    answer = Version(part.url, head.url, head.validators, head.total, declared_digests(head.headers))
+    if asked.if_range is None:
+        return difference(stored, answer, Proof.OVERLAP)
+    return difference(stored, answer, Proof.ETAG if asked.if_range == part.validators.etag else Proof.DATE)
 
 
 def _whole(part: Stored, asked: FromOffset, head: Head) -> Decision:
@@ -183,10 +188,8 @@ def _whole(part: Stored, asked: FromOffset, head: Head) -> Decision:
         return Restart("encoded", again=True)
     if asked.if_range is None:
         return Restart("no_accept_ranges", again=False)
-    if _validator_fault(part.validators, asked.if_range, head.validators) is not None:
-        return Restart("validators_mismatch", again=False)
-    if part.total is not None and head.length is not None and head.length != part.total:
-        return Restart("total_mismatch", again=False)
+    if (changed := _other_version(part, asked, head)) is not None:
+        return Restart(changed, again=False)
     return ComparePrefix(0, part.durable_bytes, "no_accept_ranges")
 
 
@@ -197,7 +200,7 @@ def _unsatisfiable(part: Stored, asked: FromOffset, head: Head, *, digest_known:
     declared = part.total is None or total == part.total  # a server that told another length before is not believed
     if total != part.durable_bytes or asked.start != part.durable_bytes or not declared:
         return Restart("total_mismatch", again=True)
-    agrees = asked.if_range is not None and _validator_fault(part.validators, asked.if_range, head.validators) is None
+    agrees = asked.if_range is not None and _other_version(part, asked, head) is None
     if agrees or digest_known:
         return Finished("range_complete")
     return Restart("unproven", again=True)
