@@ -36,8 +36,9 @@ def test_only_a_checkpoint_counts(store: LocalStore) -> None:
     part.write(BODY[100_000:])
     part.close()
     facts = store.old_part(SCOPE, "job")
+    digest = hashlib.sha256(BODY[:100_000]).hexdigest()
     assert facts == PartFacts(
-        SCOPE, "job", 1, "http://example.org/a", "http://cdn/a", Validators('"v1"'), len(BODY), 100_000
+        SCOPE, "job", 1, "http://example.org/a", "http://cdn/a", Validators('"v1"'), len(BODY), 100_000, digest
     )
 
 
@@ -270,3 +271,29 @@ def test_a_foreign_file_is_taken_in(store: LocalStore, tmp_path: Path) -> None:
     assert blob.sha256 == hashlib.sha256(BODY).hexdigest()
     (tmp_path / "foreign").write_bytes(b"changed later")
     assert store.check(SCOPE, blob.pointer, blob.sha256, len(BODY)) is None
+
+
+@pytest.mark.parametrize("place", [0, 50_000, 99_999])
+def test_a_bit_that_flips_in_a_part_makes_it_worthless(store: LocalStore, place: int) -> None:
+    part = begun(store)
+    part.write(BODY[:100_000])
+    part.checkpoint()
+    part.close()
+    (body,) = store.root.glob(".staging/**/body")
+    flipped = bytearray(body.read_bytes())
+    flipped[place] ^= 1
+    body.write_bytes(flipped)
+    again = store.part(SCOPE, "job", 2, adopt=store.old_part(SCOPE, "job"))
+    assert (again.size_bytes, again.facts.durable_bytes) == (0, 0)
+    again.discard()
+
+
+def test_what_the_verdict_needs_is_as_durable_as_the_bytes(store: LocalStore) -> None:
+    part = store.part(SCOPE, "job", 1)
+    part.begin(url="http://a.example/", headers={"content-type": "application/pdf"}, delimited=False)
+    part.write(BODY)
+    part.checkpoint()
+    part.close()
+    facts = store.old_part(SCOPE, "job")
+    assert facts is not None
+    assert (facts.headers, facts.delimited) == ({"content-type": "application/pdf"}, False)

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from longshore.depot.records import Got
 from longshore.depot.requests import BATCH, as_request
 from longshore.depot.working import Working
-from longshore.domain.model import Artifact, JobRequest, Planned, Scope
+from longshore.domain.model import Artifact, Expect, JobRequest, Planned, Scope
 from longshore.domain.notes import Kind, Listener, Note, held_facts
 from longshore.domain.redaction import safe_url
 from longshore.domain.states import TERMINAL, Status
@@ -122,16 +122,12 @@ class Getting(Working):
     async def _planned(
         self, scope: Scope, requests: Sequence[JobRequest], *, again: Again, begin: Begin
     ) -> tuple[list[Planned], dict[str, Artifact]]:
-        """Plan; a completed job whose bytes are gone, or are not those asked for now, gets a successor.
-
-        Gives what is held, by job, too.
-        """
+        """Plan; a completed job whose bytes are gone gets a successor. Return what is held, by job, too."""
         planned = await self._planned_once(scope, requests, again=again, begin=begin)
         done = [one.job_id for one in planned if one.status in {Status.COMPLETED, Status.SKIPPED}]
         held = await self._held(scope, done) if done else {}
         lost = set(done).difference(held)
-        other = await self._other_bytes(scope, requests, planned)
-        places = [place for place, one in enumerate(planned) if one.job_id in lost or place in other]
+        places = [place for place, one in enumerate(planned) if one.job_id in lost]
         if places:
             again_asked = [requests[place] for place in places]
             anew = await self.ledger.soon(plan, scope, again_asked, again="always")
@@ -144,9 +140,9 @@ class Getting(Working):
         self, scope: Scope, requests: Sequence[JobRequest], *, again: Again, begin: Begin
     ) -> list[Planned]:
         """Plan in batches. What is asked for twice is planned once: helpers may be done with it before the second."""
-        first: dict[tuple[str, str | int], int] = {}
+        first: dict[tuple[str, str | int, Expect], int] = {}
         same = [
-            first.setdefault((one.job_type, place if one.key is None else one.key), place)
+            first.setdefault((one.job_type, place if one.key is None else one.key, one.expect), place)
             for place, one in enumerate(requests)
         ]
         planned: dict[int, Planned] = {}
@@ -160,19 +156,6 @@ class Getting(Working):
         planned |= {place: replace(planned[same[place]], created=False) for place in twins}
         begin([requests[place] for place in twins], [planned[place] for place in twins])
         return [planned[place] for place in range(len(requests))]
-
-    async def _other_bytes(self, scope: Scope, requests: Sequence[JobRequest], planned: Sequence[Planned]) -> set[int]:
-        """Tell where bytes with another digest are held than the one asked for now: they are no answer."""
-        asked = {
-            place: request.expect.sha256
-            for place, (request, one) in enumerate(zip(requests, planned, strict=True))
-            if request.expect.sha256 and one.status in {Status.COMPLETED, Status.SKIPPED}
-        }
-        if not asked:
-            return set()
-        results = await self.ledger.read_soon(results_named, scope, [planned[place].job_id for place in asked])
-        held = {place: {one.sha256 for one in results.get(planned[place].job_id, ())} for place in asked}
-        return {place for place, sha256 in asked.items() if sha256 not in held[place]}
 
     async def _held(self, scope: Scope, job_ids: Sequence[str]) -> dict[str, Artifact]:
         """Give what completed jobs hold, as far as it is there; what is lost is marked so."""

@@ -71,6 +71,7 @@ class Planned:
     created: bool
     status: Status
     stage: str
+    contradicts: str | None = None  # the expectation that another job of the same URL excludes
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,8 @@ class UrlVersion:
     artifact_id: str = ""
     job_id: str = ""
     final_url: str | None = None
+    caller: str | None = ""  # a hash of the request's own headers; None: not known
+    vary: str | None = None
 
 
 __all__ = [

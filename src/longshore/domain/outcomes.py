@@ -16,6 +16,7 @@ class Completed:
     validators: Validators | None = None  # of a download: goes to url_versions with the canonical URL
     final_url: str | None = None
     facts: dict[str, Any] = field(default_factory=dict)  # telemetry: resume decision, bytes, elapsed, fsync …
+    vary: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

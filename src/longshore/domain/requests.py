@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import ada_url
 
-from longshore.domain.keys import canonical_url, check_text, job_key, shown
+from longshore.domain.expectations import request_key
+from longshore.domain.keys import canonical_url, check_text, shown
 from longshore.domain.model import DOWNLOAD, Expect, JobRequest
 from longshore.domain.plain import CANONICAL, MAX_PLAIN, plain_key
 from longshore.errors import BadInput, NotAUrl
@@ -58,9 +59,10 @@ def download_request(
     except ValueError:
         raise NotAUrl(f"not a URL: {shown(url)!r}") from None
     plain = sha256 is None and size_bytes is None and media_type is None and not digests
+    own = tuple(_header(*header) for header in headers)
     return JobRequest(
         job_type=DOWNLOAD,
-        key=job_key(work_id or canonical, artifact_id or canonical, canonical),
+        key=request_key(work_id or canonical, artifact_id or canonical, canonical, own),
         work_id=work_id or canonical,
         source_ref=artifact_id or canonical,
         url=url,
@@ -69,7 +71,7 @@ def download_request(
         mirrors=tuple(_mirror(mirror) for mirror in mirrors),
         expect=_NO_EXPECTATION if plain else _expectation(sha256, size_bytes, media_type, digests),
         name=name if name is None else check_text("name", name),
-        headers=tuple(_header(*header) for header in headers),
+        headers=own,
         priority=_integer("priority", priority, -1_000_000, 1_000_000),
         params=params or {},
         run_id=run_id,

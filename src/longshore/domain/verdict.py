@@ -351,6 +351,14 @@ _OLD_DIGEST = re.compile(r"\s*([A-Za-z0-9-]+)=([A-Za-z0-9+/=]+)\s*\Z")
 _DIGEST_NAMES: Final = {"sha-256": ("sha256", 32), "sha-512": ("sha512", 64)}
 
 
+KEPT_FIELDS: Final = ("content-type", "repr-digest", "digest", "vary", "date")
+
+
+def kept_fields(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields that have to be as durable as the bytes: the verdict after a crash reads the same as before it."""
+    return {name: headers[name] for name in KEPT_FIELDS if name in headers}
+
+
 def declared_digests(headers: Mapping[str, str]) -> dict[str, str]:
     """Read Repr-Digest (RFC 9530), and the older Digest, as algorithm → hex. Unknown and malformed ones are left out."""
     found: dict[str, str] = {}

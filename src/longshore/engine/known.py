@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from longshore import failpoints
 from longshore.domain.model import SECOND, Artifact, Blob, Expect, Lease, NewArtifact, Scope, UrlVersion, Validators
 from longshore.domain.outcomes import Completed, Reused
+from longshore.domain.versions import Proof, Version, caller_of, difference, varies_always
 from longshore.engine.publisher import FINALIZE
 from longshore.errors import LongshoreError
 from longshore.ledger.effects import begin, unfinished
@@ -23,6 +24,7 @@ from longshore.ledger.records import Effect, Intent
 from longshore.store import shard_of
 
 if TYPE_CHECKING:
+    from longshore.domain.heads import Head
     from longshore.domain.settings import DedupeSettings
     from longshore.ledger import Ledger
     from longshore.store import Store
@@ -43,6 +45,13 @@ class KnownContent:
     def validators(self) -> Validators:
         """What to ask the server with."""
         return self.version.validators if self.version else Validators()
+
+    def is_unchanged(self, url: str, head: Head) -> bool:
+        """Tell whether a 304 is about the version that is stored, and not about what another URL gave."""
+        if self.version is None:
+            return False
+        stored = Version(url, self.version.final_url, self.version.validators)
+        return difference(stored, Version(url, head.url, head.validators), Proof.UNCHANGED) is None
 
     def reused(self, why: str) -> Reused:
         """Say that nothing had to be done."""
@@ -99,7 +108,7 @@ class Known:
 
     def _is_fresh(self, lease: Lease, version: UrlVersion, now: int) -> bool:
         """A job that repeats another was made to look again; for the rest the policy says how old is fresh."""
-        if lease.job.retry_of is not None:
+        if lease.job.retry_of is not None or varies_always(version.vary):
             return False
         return now - version.revalidated_at < self._settings.revalidate_after_s * SECOND
 
@@ -142,6 +151,8 @@ def known_content(tx: Any, scope: Scope, leases: Sequence[Lease]) -> list[tuple[
     for lease in leases:
         request = lease.job.request
         version = versions.get(request.canonical_url or "")
+        if version is not None and version.caller != caller_of(request.headers):
+            version = None  # what the URL gave to another caller
         wanted = request.expect.sha256
         sha256 = wanted or (version.sha256 if version else None)
         artifact = held(tx, scope, sha256) if sha256 else None
@@ -165,6 +176,7 @@ def completed_from(record: dict[str, Any], blob: Blob, lease: Lease) -> Complete
         artifacts=(NewArtifact(blob, name=record.get("name") or lease.job.request.name),),
         validators=Validators(record.get("etag"), record.get("last_modified")),
         final_url=record.get("final_url"),
+        vary=record.get("vary"),
         facts={
             "adopted": True,
             "resume_decision": "adopted",

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from longshore import failpoints
@@ -61,6 +61,7 @@ class Received:
             "etag": validators.etag,
             "last_modified": validators.last_modified,
             "final_url": self.head.url,
+            "vary": self.head.headers.get("vary"),
         }
 
     def completed(self, blob: Blob) -> Completed:
@@ -75,6 +76,7 @@ class Received:
             artifacts=(NewArtifact(blob, name=self.lease.job.request.name),),
             validators=self.head.validators,
             final_url=self.head.url,
+            vary=self.head.headers.get("vary"),
             facts=self.facts,
         )
 
@@ -144,9 +146,11 @@ class Receiver:
         )
         async with _Kept(sink, why):
             answer = await self._fetch(lease, ask, sink)
-            if answer.head.status == 304:
+            if answer.head.status == 304 and known is not None:
                 await sink.abandon(keep=False)
-                return None
+                if known.is_unchanged(url, answer.head):
+                    return None
+                return await self._fresh(lease, url, None, why)  # unchanged, but not what is stored
             body, sha256, size = await sink.finish()
             return await self._judged(lease, sink, answer.head, answer.elapsed_s, (body, sha256, size), why)
 
@@ -168,8 +172,9 @@ class Receiver:
             case resume.Finished():
                 sink = self._sink(lease, url, _judge_fresh, part)
                 async with _Kept(sink, plan.reason):
-                    head = Head(200, facts.final_url or url, {}, facts.validators, facts.total)
-                    return await self._judged(lease, sink, head, 0.0, await sink.take_part(), plan.reason)
+                    return await self._judged(
+                        lease, sink, _stored_head(facts), 0.0, await sink.take_part(), plan.reason
+                    )
             case resume.FromOffset(start, if_range):
                 asked = plan
         sink = self._sink(lease, url, lambda head: resume.decide(facts, asked, head, digest_known=known_digest), part)
@@ -185,9 +190,12 @@ class Receiver:
             if answer.head.status == 416:
                 sink.decision = resume.decide(facts, asked, answer.head, digest_known=known_digest)
                 body = await self._unsatisfied(sink, sink.decision)
+                head = replace(_stored_head(facts), status=416, content_range=answer.head.content_range)
             else:
-                body = await sink.finish()
-            return await self._judged(lease, sink, answer.head, answer.elapsed_s, body, asked.reason)
+                body, head = await sink.finish(), answer.head
+                if sink.resumed_from:  # what the first answer of this version declared still holds
+                    head = replace(head, headers={**(facts.headers or {}), **head.headers})
+            return await self._judged(lease, sink, head, answer.elapsed_s, body, asked.reason)
 
     async def _fetch(self, lease: Lease, ask: Ask, sink: BodySink) -> Answer:
         """Fetch over one connection, or over several where that is allowed and helps."""
@@ -219,7 +227,7 @@ class Receiver:
         body, sha256, size = got
         expect, first = lease.job.request.expect, sink.first
         sniffed = verdict.sniff(first).media_type
-        fault = verdict.length_fault(head, size=size, expect=expect) if head.status != 416 else None
+        fault = verdict.length_fault(head, size=size, expect=expect)
         if fault is None and verdict.has_digests(expect, head.headers):
             fault = await self._digest_fault(expect, head, body, sha256)
         if fault is None and self._settings.sniff and (sniffed == "text/html" or expect.media_type is not None):
@@ -351,6 +359,21 @@ class _Kept:
 def _worth_keeping(error: BaseException) -> bool:
     """Bytes of an attempt that may go on are kept; those of one that must start over, or is over, are not."""
     return not isinstance(error, (Reasoned, StoreError)) or kind_of(error.reason) not in _WORTHLESS
+
+
+def _stored_head(facts: PartFacts) -> Head:
+    """Return the head of the answer that a part belongs to, as it was stored with the part."""
+    headers = dict(facts.headers or {})
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower() or None
+    return Head(
+        200,
+        facts.final_url or "",
+        headers,
+        facts.validators,
+        facts.total,
+        media_type=kind,
+        delimited=facts.delimited,
+    )
 
 
 def _judge_fresh(head: Head) -> resume.Decision | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from longshore.domain.model import Lease
 from longshore.domain.resume import ComparePrefix, Continue, Decision, Restart
-from longshore.domain.verdict import JUDGE_BYTES
+from longshore.domain.verdict import JUDGE_BYTES, kept_fields
 from longshore.errors import LongshoreError, Reasoned, StoreError
 
 if TYPE_CHECKING:
@@ -219,12 +219,16 @@ class BodySink:
                 part.restart()
             elif self.resumed_from:
                 self.first = part.read_back(0, min(FIRST_BYTES, self.resumed_from))
+            earlier = (
+                part.facts.headers if self.resumed_from else None
+            )  # of the same version: what it declared still holds
             part.begin(
                 url=self._url,
                 final_url=head.url,
                 validators=head.validators,
                 total=head.total,
-                answered=head.headers.get("date"),
+                headers={**(earlier or {}), **kept_fields(head.headers)},
+                delimited=head.delimited,
                 preallocate=self._store.preallocation(head.total, reservation.nbytes + self.resumed_from),
             )
         except BaseException:

@@ -63,6 +63,8 @@ def url_versions(tx: Tx, scope: Scope, canonical_urls: Sequence[str]) -> dict[st
             artifact_id=row[7],
             job_id=row[8],
             final_url=row[9],
+            caller=row[10],
+            vary=row[11],
         )
         for row in rows
     }

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Final, Literal
 
+from longshore.domain.expectations import Result, contradiction, is_answer, own_key
 from longshore.domain.keys import check_text
-from longshore.domain.model import JobRequest, Planned, Scope, Status
+from longshore.domain.model import Expect, JobRequest, Planned, Scope, Status
 from longshore.domain.requests import download_request
 from longshore.domain.states import DOWNLOAD, TORRENT, first_stage
 from longshore.errors import BadInput, Conflict, NotFound
 from longshore.ledger.budgets import check_items
 from longshore.ledger.ids import new_ids
-from longshore.ledger.rows import check_scope, encoded, request_text
+from longshore.ledger.rows import check_scope, encoded, expect_of, request_text
 from longshore.ledger.tx import Row, Tx
 
 Again = Literal["never", "failed", "always"]
@@ -38,6 +40,7 @@ _TEXTS: Final = (
     "source",
     "retry_of",
 )
+_SUCCEEDED: Final = frozenset({"completed", "skipped"})
 _STATUS: Final = {status.value: status for status in Status}
 _LIMIT: Final = 65_536
 FEW_LANES: Final = 8  # so few are simply marked again
@@ -50,7 +53,7 @@ def plan(tx: Tx, scope: Scope, requests: Sequence[JobRequest], *, again: Again =
         raise BadInput(f"again is never, failed or always, not {again!r}")
     _check_all(requests)
     tx.enter(scope.tenant_id)
-    known = _known(tx, scope, requests)
+    requests, known, others = _matched(tx, scope, requests)
     found: dict[tuple[str, str | None], Row] = {}
     fresh: dict[tuple[str, str | None], int] = {}
     answer: list[Planned | None] = [None] * len(requests)
@@ -73,7 +76,7 @@ def plan(tx: Tx, scope: Scope, requests: Sequence[JobRequest], *, again: Again =
         check_items(tx, scope.tenant_id, len(make))
         _supersede(tx, scope, found)
         for (index, request, _), job_id in zip(make, _insert(tx, scope, make), strict=True):
-            answer[index] = Planned(job_id, True, Status.PENDING, first_stage(request.job_type))
+            answer[index] = Planned(job_id, True, Status.PENDING, first_stage(request.job_type), others.get(index))
     for index, name in twins:
         first = answer[fresh[name]]
         assert first is not None
@@ -86,7 +89,7 @@ def preview(tx: Tx, scope: Scope, requests: Sequence[JobRequest]) -> list[Planne
     check_scope(scope)
     _check_all(requests)
     tx.enter(scope.tenant_id)
-    known = _known(tx, scope, requests)
+    requests, known, _ = _matched(tx, scope, requests)
     rows = [known.get((request.job_type, request.key)) if request.key is not None else None for request in requests]
     return [None if row is None else Planned(row[1], False, _STATUS[row[2]], row[3]) for row in rows]
 
@@ -160,7 +163,7 @@ def _check(request: JobRequest) -> None:
 
 
 def _known(tx: Tx, scope: Scope, requests: Sequence[JobRequest]) -> dict[tuple[str, str | None], Row]:
-    """Find the current jobs (and tombstones) of all keys: (key, job_id, status, stage, seq or None)."""
+    """Find the current jobs (and tombstones) of all keys: (key, job_id, status, stage, seq or None, request)."""
     keys: dict[str, list[str]] = {}
     for request in requests:
         if request.key is not None:
@@ -172,10 +175,64 @@ def _known(tx: Tx, scope: Scope, requests: Sequence[JobRequest]) -> dict[tuple[s
         listed = encoded(wanted)
         if buried:
             for row in tx.all("plan_tombstones", job_type=job_type, keys=listed, **where):
-                known[job_type, row[0]] = (*row, None)
+                known[job_type, row[0]] = (*row, None, None)
         for row in tx.all("plan_find", job_type=job_type, keys=listed, **where):
             known[job_type, row[0]] = row
     return known
+
+
+Known = dict[tuple[str, str | None], Row]
+
+
+def _matched(
+    tx: Tx, scope: Scope, requests: Sequence[JobRequest]
+) -> tuple[Sequence[JobRequest], Known, dict[int, str]]:
+    """Find the jobs of all keys; a request that its key's job does not answer gets a key of its own.
+
+    Also return, by place, which expectation contradicts that of the job that has the key.
+    """
+    known = _known(tx, scope, requests)
+    first: dict[tuple[str, str | None], Expect] = {}  # of the jobs that this batch makes
+    others: dict[int, str] = {}
+    moved: list[int] = []
+    doubtful: list[tuple[int, Row, Expect]] = []
+    for index, request in enumerate(requests):
+        if request.key is None:
+            continue
+        name = (request.job_type, request.key)
+        row = known.get(name)
+        given = first.setdefault(name, request.expect) if row is None else expect_of(row[5])
+        if given is request.expect or given == request.expect:
+            continue
+        if row is not None and row[2] in _SUCCEEDED:
+            doubtful.append((index, row, given))
+            continue
+        moved.append(index)
+        if excluded := contradiction(request.expect, given):
+            others[index] = excluded
+    moved += _unanswered(tx, scope, requests, doubtful)
+    if not moved:
+        return requests, known, others
+    own = list(requests)
+    for index in moved:
+        own[index] = replace(own[index], key=own_key(str(own[index].key), own[index].expect))
+    return own, known | _known(tx, scope, [own[index] for index in moved]), others
+
+
+def _unanswered(
+    tx: Tx, scope: Scope, requests: Sequence[JobRequest], doubtful: Sequence[tuple[int, Row, Expect]]
+) -> list[int]:
+    """Return the places of requests whose completed job has a result that does not meet their expectations."""
+    if not doubtful:
+        return []
+    where = {"tenant_id": scope.tenant_id, "project_id": scope.project_id}
+    ids = encoded(sorted({row[1] for _, row, _ in doubtful}))
+    results = {job_id: Result(*rest) for job_id, *rest in tx.all("plan_results", job_ids=ids, **where)}
+    return [
+        index
+        for index, row, given in doubtful
+        if not is_answer(requests[index].expect, given, row[2], results.get(row[1]))
+    ]
 
 
 def _supersede(tx: Tx, scope: Scope, found: dict[tuple[str, str | None], Row]) -> None:

@@ -10,6 +10,7 @@ from longshore.domain.keys import op_key
 from longshore.domain.model import Lease, NewArtifact, Scope
 from longshore.domain.outcomes import Completed, Reused
 from longshore.domain.states import DOWNLOAD
+from longshore.domain.versions import caller_of
 from longshore.errors import BadInput, LongshoreError, NotFound
 from longshore.ledger.books import mark_assets
 from longshore.ledger.facts import redacted
@@ -86,7 +87,8 @@ def _put_versions(tx: Tx, scope: Scope, results: Sequence[Result]) -> dict[str, 
             artifact_id, new = made[0]
             etag, modified = (outcome.validators.etag, outcome.validators.last_modified) if outcome.validators else NONE
             what = (row.canonical_url, new.blob.sha256, new.blob.size_bytes, etag, modified, outcome.final_url)
-            rows.append((*scope, *what, artifact_id, lease.job_id, tx.now))
+            caller = caller_of(lease.job.request.headers)
+            rows.append((*scope, *what, caller, outcome.vary, artifact_id, lease.job_id, tx.now))
     if not rows:
         return {}
     before: dict[str, str] = dict(tx.all("url_artifacts", urls=encoded([row[2] for row in rows]), **scope._asdict()))

@@ -77,6 +77,14 @@ def request_text(request: JobRequest) -> str | None:
     return encoded(body) if body else None
 
 
+def expect_of(text: str | None) -> Expect:
+    """Read the expectations out of what `request_text` wrote."""
+    if text is None or '"expect"' not in text:
+        return _NOTHING
+    body = json.loads(text)
+    return _expect_of(body["expect"]) if "expect" in body else _NOTHING
+
+
 def job_of(row: Row) -> Job:
     """Make a job of the columns {job}."""
     request = _request_of(row)

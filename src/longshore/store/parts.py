@@ -1,8 +1,12 @@
 """A part: bytes on their way in, private to one job and one epoch, in a directory of their own.
 
-Rule: only bytes that a durable `facts.json` names count after a restart. The body is fsynced first, then the facts are
-replaced whole; so the facts never promise more than the disk holds. Whoever starts over removes the facts, durably,
-before the first byte of another version is written.
+Only bytes that a durable `facts.json` names count after a restart. The body is fsynced first, then the facts are replaced
+whole; so the facts never promise more than the disk holds. Starting over removes the facts, durably, before the first
+byte of another version is written.
+
+The facts also hold what the next attempt must not have to believe: which answer the bytes belong to (asked and final URL,
+validators, and the header fields that the verdict reads), and the hash of the durable bytes, so that a bit that flips on
+disk between two attempts makes the part worthless instead of the result wrong.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from stat import S_ISREG
 from time import monotonic
@@ -46,7 +50,14 @@ class PartFacts:
     validators: Validators = NO_VALIDATORS
     total: int | None = None
     durable_bytes: int = 0
-    answered: str | None = None  # the Date of the answer that brought the validators: says whether a date is strong
+    sha256: str | None = None  # of the durable bytes
+    headers: Mapping[str, str] | None = None  # of the answer: what its verdict needs; None in parts of older programs
+    delimited: bool = True  # the end of the body could be told from a cut
+
+    @property
+    def answered(self) -> str | None:
+        """Return the Date of the answer that brought the validators: it says whether a modification date is strong."""
+        return None if self.headers is None else self.headers.get("date")
 
     def as_json(self) -> bytes:
         """Write it for the disk."""
@@ -62,7 +73,9 @@ class PartFacts:
             "last_modified": self.validators.last_modified,
             "total": self.total,
             "durable_bytes": self.durable_bytes,
-            "answered": self.answered,
+            "sha256": self.sha256,
+            "headers": None if self.headers is None else dict(self.headers),
+            "delimited": self.delimited,
         }
         return json.dumps(known).encode()
 
@@ -82,7 +95,9 @@ class PartFacts:
                 Validators(known["etag"], known["last_modified"]),
                 known["total"],
                 int(known["durable_bytes"]),
-                known.get("answered"),
+                known.get("sha256"),
+                known.get("headers"),
+                known.get("delimited", True),
             )
         except (KeyError, TypeError) as error:
             raise ValueError("not the facts of a part") from error
@@ -161,7 +176,8 @@ class Part:
         final_url: str | None = None,
         validators: Validators | None = None,
         total: int | None = None,
-        answered: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        delimited: bool = True,
         preallocate: int = 0,
     ) -> None:
         """Set what identifies these bytes, before any of them counts; set blocks aside if asked."""
@@ -171,7 +187,8 @@ class Part:
             final_url=final_url,
             validators=validators or NO_VALIDATORS,
             total=total,
-            answered=answered,
+            headers=headers,
+            delimited=delimited,
         )
         if preallocate > self.size_bytes:
             try:
@@ -238,14 +255,17 @@ class Part:
         except OSError as error:
             raise disk.typed(error, "cutting a part to size") from error
 
-    def checkpoint(self, upto: int | None = None) -> int:
-        """Make everything up to an offset count after a restart; after an error the part is gone."""
-        durable = self.size_bytes if upto is None else upto
+    def checkpoint(self, upto: int | None = None, sha256: str | None = None) -> int:
+        """Make everything up to an offset, whose hash is given with it, count after a restart.
+
+        Without an offset: everything that was written and hashed. After an error the part is gone.
+        """
+        durable, proof = (self.size_bytes, self.sha256) if upto is None else (upto, sha256)
         started = monotonic()
         try:
             failpoints.hit("part.fsync")
             os.fsync(self.fd)
-            self._write_facts(replace(self.facts, durable_bytes=durable))
+            self._write_facts(replace(self.facts, durable_bytes=durable, sha256=proof))
         except OSError as error:
             self.discard()
             raise disk.typed(error, "making a part durable") from error
@@ -280,11 +300,13 @@ class Part:
         except OSError as error:
             self.discard()
             raise disk.typed(error, "starting a part over") from error
-        self.facts = replace(self.facts, durable_bytes=0, validators=NO_VALIDATORS, total=None)
+        self.facts = replace(
+            self.facts, durable_bytes=0, sha256=None, validators=NO_VALIDATORS, total=None, headers=None, delimited=True
+        )
         self._hash, self.size_bytes, self.head = hashlib.sha256(), 0, b""
 
     def adopt(self, older: int, facts: PartFacts) -> bool:
-        """Copy an older epoch's durable prefix while hashing it; False (and empty) if it cannot be read."""
+        """Copy an older epoch's durable prefix while hashing it; False (and empty) if it is not what was written."""
         failpoints.hit("part.adopt")
         try:
             source = os.open(BODY, disk.READ, dir_fd=older)
@@ -297,6 +319,9 @@ class Part:
             return False
         finally:
             os.close(source)
+        if self.sha256 != facts.sha256:  # a bit flipped on disk, or an older program did not say
+            self.restart()
+            return False
         self.facts = replace(facts, epoch=self.facts.epoch, durable_bytes=0)
         self.checkpoint()
         return True

@@ -14,12 +14,13 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from time import monotonic
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from longshore.errors import LongshoreError, PublishFailed, StoreError
 from longshore.store import disk
 from longshore.store.parts import Part
 
+T = TypeVar("T")
 MIB: Final = 1 << 20
 LARGE: Final = 2  # MiB of a body's later buffers while few are in use: half the hand-overs, one huge page each
 AMPLE: Final = 20  # MiB in use beyond which new buffers have 1 MiB: many slow bodies must not cost many huge pages
@@ -70,10 +71,21 @@ def _memory(size: int) -> mmap.mmap:
     return memory
 
 
+class _Mark:
+    """A place in the body that becomes a checkpoint when both lanes have passed it: the hash there goes with it."""
+
+    __slots__ = ("left", "sha256", "upto")
+
+    def __init__(self, upto: int) -> None:
+        self.upto = upto
+        self.left = 2  # lanes that have not passed it
+        self.sha256 = ""
+
+
 class _Stretch:
     """Some of a buffer, with its place in the body."""
 
-    __slots__ = ("base", "buffer", "checkpoint", "end", "final", "hash_from", "users", "write_from")
+    __slots__ = ("base", "buffer", "end", "final", "hash_from", "mark", "users", "write_from")
 
     def __init__(self, buffer: mmap.mmap, base: int, hash_from: int, write_from: int, end: int) -> None:
         self.buffer = buffer
@@ -82,21 +94,21 @@ class _Stretch:
         self.write_from = write_from
         self.end = end
         self.users = 0  # lanes that must be done before the buffer is free; 0: it stays with the pump
-        self.checkpoint = False
+        self.mark: _Mark | None = None  # at the end of the stretch
         self.final = False
 
 
-class _Lane:
+class _Lane(Generic[T]):
     """Work in order, one stretch at a time, on a shared pool."""
 
-    def __init__(self, pool: Executor, work: Callable[[_Stretch], None]) -> None:
+    def __init__(self, pool: Executor, work: Callable[[T], None]) -> None:
         self._pool = pool
         self._work = work
-        self._queue: deque[_Stretch] = deque()
+        self._queue: deque[T] = deque()
         self._lock = threading.Lock()
         self._running = False
 
-    def put(self, stretch: _Stretch) -> None:
+    def put(self, stretch: T) -> None:
         """Queue one; the pool is asked only when the lane stands still."""
         with self._lock:
             self._queue.append(stretch)
@@ -138,8 +150,8 @@ class Pump:
         self._paused = False
         self._ended = False  # the last stretch was handed over
         self._failed: Exception | None = None
-        self._hash_lane = _Lane(pool, self._hash)
-        self._write_lane = _Lane(pool, self._write)
+        self._hash_lane: _Lane[_Stretch] = _Lane(pool, self._hash)
+        self._write_lane: _Lane[_Stretch | _Mark] = _Lane(pool, self._write)
         self._direct = part.direct_fd is not None
         self._take(large=False)  # hashing begins sooner, and a body that ends in it costs no huge page
         self._base = part.size_bytes - part.size_bytes % disk.BLOCK  # a direct write begins at a whole block
@@ -242,7 +254,9 @@ class Pump:
     def _turn(self, *, final: bool = False, checkpoint: bool = False) -> None:
         """Hand the current buffer to both lanes; begin another unless this was the last."""
         stretch = _Stretch(self._current, self._base, self._hash_from, self._write_from, self._fill)
-        stretch.users, stretch.final, stretch.checkpoint = 2, final, checkpoint
+        stretch.users, stretch.final = 2, final
+        if checkpoint:
+            stretch.mark = _Mark(self._base + self._fill)
         with self._lock:
             self._under_way += 2
             self._held += len(stretch.buffer) // MIB
@@ -263,11 +277,15 @@ class Pump:
         if now - self._checkpoint_at < CHECKPOINT_S and new < CHECKPOINT_BYTES:
             return
         end = self._fill - self._fill % disk.BLOCK
-        stretch = _Stretch(self._current, self._base, end, self._write_from, end)
-        stretch.checkpoint = True
-        self._checkpoint_at, self._checkpoint_from, self._write_from = now, self._base + end, end
+        if end < self._hash_from:
+            return
+        stretch = _Stretch(self._current, self._base, self._hash_from, self._write_from, end)
+        stretch.mark = _Mark(self._base + end)
+        self._checkpoint_at, self._checkpoint_from = now, self._base + end
+        self._hash_from = self._write_from = end
         with self._lock:
-            self._under_way += 1
+            self._under_way += 2
+        self._hash_lane.put(stretch)
         self._write_lane.put(stretch)
 
     def _hash(self, stretch: _Stretch) -> None:
@@ -275,14 +293,29 @@ class Pump:
             if self._failed is None:
                 with memoryview(stretch.buffer) as whole, whole[stretch.hash_from : stretch.end] as view:
                     self._part.hashed(view)
+                if stretch.mark is not None:
+                    stretch.mark.sha256 = self._part.sha256
+                    self._pass(stretch.mark)
         except Exception as error:  # noqa: BLE001 - reaches the feeder, which is in another thread
             self._failed = error
         self._done(stretch)
 
-    def _write(self, stretch: _Stretch) -> None:
+    def _pass(self, mark: _Mark) -> None:
+        """Note that a lane has come to a mark; the second one asks for the checkpoint, behind what was written so far."""
+        with self._lock:
+            mark.left -= 1
+            if mark.left:
+                return
+            self._under_way += 1
+        self._write_lane.put(mark)
+
+    def _write(self, stretch: _Stretch | _Mark) -> None:
         try:
             if self._failed is None:
-                self._write_stretch(stretch)
+                if isinstance(stretch, _Mark):
+                    self._part.checkpoint(stretch.upto, stretch.sha256)
+                else:
+                    self._write_stretch(stretch)
         except LongshoreError as error:
             self._failed = error
         except Exception as error:  # noqa: BLE001 - reaches the feeder, which is in another thread
@@ -300,14 +333,14 @@ class Pump:
                 self._part.write_at(view, stretch.base + stretch.write_from, direct=True)
         if stretch.final:
             self._part.cut(stretch.base + stretch.end)
-        if stretch.checkpoint:
-            self._part.checkpoint(stretch.base + stretch.end)
+        if stretch.mark is not None:
+            self._pass(stretch.mark)
 
-    def _done(self, stretch: _Stretch) -> None:
+    def _done(self, stretch: _Stretch | _Mark) -> None:
         resume = False
         with self._lock:
             self._under_way -= 1
-            if stretch.users:
+            if isinstance(stretch, _Stretch) and stretch.users:
                 stretch.users -= 1
                 if not stretch.users:
                     self._buffers.give(stretch.buffer)

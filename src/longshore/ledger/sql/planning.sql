@@ -7,16 +7,31 @@ j.max_attempts, j.run_id, j.request_id, j.user_id, j.book_id, j.media_type, j.so
 
 -- plan_find --
 -- The current jobs of a list of keys. CROSS JOIN: the keys lead, whatever the planner thinks of an empty table.
-SELECT j.idempotency_key, j.job_id, j.status, j.stage, j.seq
+SELECT j.idempotency_key, j.job_id, j.status, j.stage, j.seq, j.request
   FROM {each keys} AS k
   CROSS JOIN jobs AS j ON j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_type = :job_type
    AND j.idempotency_key = k.value AND j.superseded = 0
 
 -- plan_find @postgres --
-SELECT j.idempotency_key, j.job_id, j.status, j.stage, j.seq
+SELECT j.idempotency_key, j.job_id, j.status, j.stage, j.seq, j.request
   FROM jobs AS j
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_type = :job_type AND j.superseded = 0
    AND j.idempotency_key = ANY (ARRAY(SELECT value FROM {each keys}))
+
+-- plan_results --
+-- What the registry says of the first result of jobs that completed.
+SELECT r.job_id, a.sha256, a.byte_size, a.content_type
+  FROM {each job_ids} AS k
+  CROSS JOIN job_artifacts AS r ON r.tenant_id = :tenant_id AND r.project_id = :project_id AND r.job_id = k.value
+   AND r.role = 'result' AND r.ordinal = 0
+  JOIN artifacts AS a ON a.tenant_id = r.tenant_id AND a.project_id = r.project_id AND a.artifact_id = r.artifact_id
+
+-- plan_results @postgres --
+SELECT r.job_id, a.sha256, a.byte_size, a.content_type
+  FROM job_artifacts AS r
+  JOIN artifacts AS a ON a.tenant_id = r.tenant_id AND a.project_id = r.project_id AND a.artifact_id = r.artifact_id
+ WHERE r.tenant_id = :tenant_id AND r.project_id = :project_id AND r.role = 'result' AND r.ordinal = 0
+   AND r.job_id = ANY (ARRAY(SELECT value FROM {each job_ids}))
 
 -- plan_any_tombstone --
 SELECT 1 FROM tombstones WHERE tenant_id = :tenant_id AND project_id = :project_id LIMIT 1

@@ -208,16 +208,16 @@ SELECT {effect}
   FROM unnest(CAST(:tenant_id AS text[]), CAST(:project_id AS text[]), CAST(:op_key AS text[])) AS r (tenant_id, project_id, op_key)
   JOIN effects AS e ON e.tenant_id = r.tenant_id AND e.project_id = r.project_id AND e.op_key = r.op_key
 
--- url_version_put (tenant_id, project_id, canonical_url, sha256, byte_size, etag, last_modified, final_url, artifact_id, job_id, now) @postgres --
+-- url_version_put (tenant_id, project_id, canonical_url, sha256, byte_size, etag, last_modified, final_url, caller, vary, artifact_id, job_id, now) @postgres --
 -- A URL may be longer than an index entry: its hash is the key. Row by row, because one batch may name a URL twice.
 INSERT INTO url_versions (tenant_id, project_id, canonical_url, sha256, byte_size, etag, last_modified, final_url,
-  artifact_id, job_id, seen_at, revalidated_at)
+  caller, vary, artifact_id, job_id, seen_at, revalidated_at)
 VALUES (:tenant_id, :project_id, :canonical_url, :sha256, :byte_size, :etag, :last_modified, :final_url,
-  :artifact_id, :job_id, :now, :now)
+  :caller, :vary, :artifact_id, :job_id, :now, :now)
 ON CONFLICT (tenant_id, project_id, url_hash) DO UPDATE
    SET previous_artifact_id = url_versions.artifact_id, sha256 = excluded.sha256, byte_size = excluded.byte_size,
        etag = excluded.etag, last_modified = excluded.last_modified, final_url = excluded.final_url,
-       artifact_id = excluded.artifact_id, job_id = excluded.job_id, seen_at = excluded.seen_at,
+       caller = excluded.caller, vary = excluded.vary, artifact_id = excluded.artifact_id, job_id = excluded.job_id, seen_at = excluded.seen_at,
        revalidated_at = excluded.revalidated_at
 
 -- url_artifacts @postgres --
@@ -236,7 +236,7 @@ UPDATE url_versions SET revalidated_at = :now
 -- The hashes are made first: in a join, row-level security keeps a function that is not leakproof out of
 -- the index, and every row of the tenant is hashed against every URL.
 SELECT v.canonical_url, v.sha256, v.etag, v.last_modified, v.byte_size, v.seen_at, v.revalidated_at, v.artifact_id, v.job_id,
-       v.final_url
+       v.final_url, v.caller, v.vary
   FROM unnest(CAST(:tenant_id AS text[]), CAST(:project_id AS text[]),
               ARRAY(SELECT text_hash(u.url) FROM unnest(CAST(:canonical_url AS text[])) AS u (url))) AS r (tenant_id, project_id, hash)
   JOIN url_versions AS v ON v.tenant_id = r.tenant_id AND v.project_id = r.project_id AND v.url_hash = r.hash

@@ -25,7 +25,8 @@ SELECT stage FROM jobs WHERE tenant_id = :tenant_id AND project_id = :project_id
 SELECT status, sum(n) FROM counters WHERE tenant_id = :tenant_id AND project_id = :project_id GROUP BY status
 
 -- url_versions (tenant_id, project_id, canonical_url) --
-SELECT canonical_url, sha256, etag, last_modified, byte_size, seen_at, revalidated_at, artifact_id, job_id, final_url
+SELECT canonical_url, sha256, etag, last_modified, byte_size, seen_at, revalidated_at, artifact_id, job_id, final_url,
+       caller, vary
   FROM url_versions
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND canonical_url = :canonical_url
 

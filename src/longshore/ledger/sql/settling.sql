@@ -55,16 +55,16 @@ ON CONFLICT (tenant_id, project_id, sha256) DO NOTHING
 SELECT sha256 FROM blobs
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND sha256 IN (SELECT value FROM {each sha256s})
 
--- url_version_put (tenant_id, project_id, canonical_url, sha256, byte_size, etag, last_modified, final_url, artifact_id, job_id, now) --
+-- url_version_put (tenant_id, project_id, canonical_url, sha256, byte_size, etag, last_modified, final_url, caller, vary, artifact_id, job_id, now) --
 -- What a URL gives now.
 INSERT INTO url_versions (tenant_id, project_id, canonical_url, sha256, byte_size, etag, last_modified, final_url,
-  artifact_id, job_id, seen_at, revalidated_at)
+  caller, vary, artifact_id, job_id, seen_at, revalidated_at)
 VALUES (:tenant_id, :project_id, :canonical_url, :sha256, :byte_size, :etag, :last_modified, :final_url,
-  :artifact_id, :job_id, :now, :now)
+  :caller, :vary, :artifact_id, :job_id, :now, :now)
 ON CONFLICT (tenant_id, project_id, canonical_url) DO UPDATE
    SET previous_artifact_id = url_versions.artifact_id, sha256 = excluded.sha256, byte_size = excluded.byte_size,
        etag = excluded.etag, last_modified = excluded.last_modified, final_url = excluded.final_url,
-       artifact_id = excluded.artifact_id, job_id = excluded.job_id, seen_at = excluded.seen_at,
+       caller = excluded.caller, vary = excluded.vary, artifact_id = excluded.artifact_id, job_id = excluded.job_id, seen_at = excluded.seen_at,
        revalidated_at = excluded.revalidated_at
 
 -- url_artifacts --
