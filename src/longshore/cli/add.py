@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import chain, islice
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -67,6 +67,7 @@ def command(
     elif call.verbosity >= 0:
         words = "{readable} readable" if dry_run else "{new} new, {known} known"
         words += ", {refused} refused" + (", {passed_over} no downloads" if counts["passed_over"] else "")
+        words += ", {contradictions} contradicting others" if counts.get("contradictions") else ""
         call.output.text(words.format(**counts))
     return SOME_FAILED if counts["refused"] else OK
 
@@ -138,7 +139,7 @@ def _plan(call: Call, lists: list[Listed], again: Again) -> dict[str, int]:
     """Plan in batches; while one is being written, the next one is read."""
     from longshore.depot.signals import rare_collections
 
-    counts = {"new": 0, "known": 0}
+    counts = {"new": 0, "known": 0, "contradictions": 0}
     with rare_collections(ours=True), ExitStack() as stack:
         ledger = stack.enter_context(call.ledger(create=True, bulk=True))
         held = _held(call, ledger, stack) if again != "always" else None
@@ -166,6 +167,21 @@ def _count(
     counts["known"] += len(made) - new
     if call.json:
         _tell_planned(call, batch, made)
+    _tell_contradictions(call, counts, batch, made)
+
+
+def _tell_contradictions(call: Call, counts: dict[str, int], batch: list[JobRequest], made: list[Planned]) -> None:
+    """Name the items that expect something else of a URL than another job; each was planned as a job of its own."""
+    from longshore.domain.redaction import safe_url
+
+    for request, one in zip(batch, made, strict=True):
+        if one.contradicts is None:
+            continue
+        counts["contradictions"] += 1
+        if not call.json and call.verbosity > -2 and counts["contradictions"] <= Listed.SHOWN:
+            say(
+                f"{safe_url(request.url or '')}: another job of this URL expects another {one.contradicts}; both are kept"
+            )
 
 
 def _held(call: Call, ledger: Ledger, stack: ExitStack) -> Held:
@@ -194,7 +210,9 @@ def _tell_planned(call: Call, batch: list[JobRequest], made: list[Planned]) -> N
     from longshore.domain.redaction import safe_url
 
     for request, one in zip(batch, made, strict=True):
-        facts = {"job_id": one.job_id, "url": safe_url(request.url or ""), "created": one.created}
+        facts: dict[str, Any] = {"job_id": one.job_id, "url": safe_url(request.url or ""), "created": one.created}
+        if one.contradicts is not None:
+            facts["contradicts"] = one.contradicts
         call.output.record("planned", facts | {"status": one.status.value}, flush=False)
     sys.stdout.flush()
 
