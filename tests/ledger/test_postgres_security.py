@@ -20,7 +20,7 @@ from tests.support.ledgers import build_template
 from tests.support.postgres import Cluster
 
 A, B = Scope("a", "p"), Scope("b", "p")
-NO_TENANT = {"_meta", "hosts", "tokens", "_migrations", "stage_moves"}
+NO_TENANT = {"_meta", "hosts", "tokens", "_migrations", "stage_moves", "commits"}
 Connection = psycopg.Connection[Any]
 
 

@@ -152,7 +152,7 @@ class Cluster:
             lines = (self.base / "data" / "postmaster.pid").read_text().splitlines()
         except OSError:
             return False
-        return len(lines) >= 8 and lines[0] == str(self._process.pid) and lines[7].strip() == "ready"
+        return len(lines) >= 8 and lines[0] == str(self._process.pid) and lines[7].strip() in ("ready", "standby")
 
     def stop(self, *, immediate: bool = False) -> None:
         """Stop the server; `immediate` is its own crash: no checkpoint, every connection cut."""
@@ -227,6 +227,41 @@ class Cluster:
         """Cut every connection to a database from the server's side."""
         sql = f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{database}'"
         return int(self.execute(sql)[0][0])
+
+
+REPLICATED = {"wal_level": "replica", "max_wal_senders": "4", "hot_standby": "on"}
+
+
+class Standby(Cluster):
+    """A copy of another cluster that follows it, until it is promoted."""
+
+    def __init__(self, primary: Cluster) -> None:
+        self._primary = primary
+        super().__init__(**{**primary.settings, "synchronous_standby_names": ""})
+
+    def _initialise(self) -> None:
+        command = [str(self.bin / "pg_basebackup"), "-D", str(self.base / "data"), "-h", str(self._primary.base)]
+        command += ["-U", "postgres", "-R", "-X", "stream", "-c", "fast", "--no-sync"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, **self._as)
+
+    def freeze(self) -> None:
+        """Stop receiving, as a link that is cut does."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        assert self._process is not None
+        found = subprocess.run(["pgrep", "-P", str(self._process.pid)], capture_output=True, text=True, check=False)
+        for pid in (self._process.pid, *map(int, found.stdout.split())):
+            with contextlib.suppress(ProcessLookupError):  # a process that ended meanwhile
+                os.kill(pid, number)
+
+    def promote(self) -> None:
+        """Make it the primary and wait until it takes writes."""
+        self.execute("SELECT pg_promote(true, 60)")
 
 
 @pytest.fixture(scope="session")

@@ -84,6 +84,8 @@ def reconcile_jobs(tx: Tx) -> Healed:
     jobs = tx.all("jobs_forgotten", many=10_000)
     tx.many("job_ready", [(row[0],) for row in jobs])
     mark_lanes(tx, ((row[1], row[2]) for row in jobs))
+    if tx.dialect == "postgres":
+        tx.run("commits_forget")
     lanes = tx.all("lanes_forgotten")
     mark_lanes(tx, ((row[0], row[1]) for row in lanes))
     return Healed(expired, stale, len(jobs), len(lanes), _recount(tx))

@@ -14,8 +14,8 @@ from psycopg import errors as pg
 
 from longshore import failpoints
 from longshore.errors import Damaged, LongshoreError, NoDepot, NotPermitted, SchemaMismatch, Unavailable
-from longshore.ledger.pgwire import Connection, connect, first_line
-from longshore.ledger.postgres import is_lost, translated
+from longshore.ledger.pgwire import Connection, connect, first_line, is_lost
+from longshore.ledger.postgres import translated
 from longshore.ledger.schema import FOLDER, check_version, current_version, migrations
 
 OLDEST: Final = 150_000  # security_invoker views; older ones would let a view see all tenants

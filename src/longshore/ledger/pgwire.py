@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL that end: bounded waits, a small pool, and an answer after a lost COMMIT.
+"""Connections to PostgreSQL that end: bounded waits, a small pool, and certainty after a lost COMMIT.
 
 Connections are made in the thread that needs one, so that a failure is the caller's own and nothing runs in the
 background of a process that may fork.
@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -139,21 +140,21 @@ class Pool:
         self._make = make
         self._free = threading.Semaphore(size)
         self._lock = threading.Lock()
-        self._idle: list[Connection] = []
+        self._idle: list[Session] = []
         self._closed = False
         self._process = os.getpid()
 
     @contextlib.contextmanager
-    def connection(self) -> Iterator[Connection]:
+    def session(self) -> Iterator[Session]:
         """Lend a connection; it comes back only if it is whole and idle."""
         with self._free:
-            connection = self._take()
+            session = self._take()
             try:
-                yield connection
+                yield session
             finally:
-                self._give(connection)
+                self._give(session)
 
-    def _take(self) -> Connection:
+    def _take(self) -> Session:
         with self._lock:
             if self._closed:
                 raise Locked("the ledger is closed")
@@ -161,13 +162,14 @@ class Pool:
                 self._idle, self._process = [], os.getpid()
             if self._idle:
                 return self._idle.pop()
-        return self._make()
+        return Session(self._make())
 
-    def _give(self, connection: Connection) -> None:
+    def _give(self, session: Session) -> None:
+        connection = session.connection
         whole = not connection.closed and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
         with self._lock:
             if whole and not self._closed:
-                self._idle.append(connection)
+                self._idle.append(session)
                 return
         with contextlib.suppress(psycopg.Error):
             connection.close()
@@ -176,9 +178,9 @@ class Pool:
         """Throw the idle ones away: after a loss they are probably broken too."""
         with self._lock:
             idle, self._idle = self._idle, []
-        for connection in idle:
+        for session in idle:
             with contextlib.suppress(psycopg.Error):
-                connection.close()
+                session.connection.close()
 
     def close(self) -> None:
         """Close the idle ones; the lent ones are closed when they come back."""
@@ -187,25 +189,77 @@ class Pool:
         self.forget()
 
 
-def outcome_of(make: Callable[[], Connection], xid: str, patience: Callable[[], bool]) -> bool:
-    """Ask the server how a transaction ended whose COMMIT had no answer: True if it is committed.
+class Session:
+    """The transactions of one connection, numbered; the number goes into the database with the transaction itself.
 
-    The server keeps this knowledge through its own crash. `patience` sleeps a little and says whether to ask again.
+    A COMMIT whose answer is lost is in doubt: the server may have it, may still be working on it, or may have been
+    replaced by a standby that never saw it. A transaction id cannot tell, because a server that crashed or was promoted
+    hands out the same ids again. So every transaction that writes leaves its number in the row `commits` of its
+    connection, in the same round trip as the COMMIT. Afterwards the number is there exactly if the transaction is.
+
+    The question is asked by writing to that row. First, this waits for the old transaction if the server still has it
+    (it holds the row). Second, it is committed like any other write, so that on a server with a synchronous standby the
+    answer "committed" is not given before the standby has it, too.
     """
-    while True:
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.name = uuid.uuid4().hex
+        self._number = 0
+        self._doubtful = False
+        connection.add_notice_handler(self._noticed)
+
+    def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
+        # A COMMIT that succeeds with a warning is committed here, but perhaps not on the standby that it waited for.
+        self._doubtful = self._doubtful or notice.severity_nonlocalized == "WARNING"
+
+    def commit(self) -> bool:
+        """Commit the open transaction; False if it is in doubt."""
+        self._number += 1
+        self._doubtful = False
+        text = (
+            f"INSERT INTO commits AS c (session, number) SELECT '{self.name}', {self._number}"
+            " WHERE pg_current_xact_id_if_assigned() IS NOT NULL"
+            " ON CONFLICT (session) DO UPDATE SET number = excluded.number, at = clock_timestamp(); COMMIT"
+        )
         try:
-            with make() as connection:
-                row = connection.execute("SELECT pg_xact_status(%s::xid8)", (xid,)).fetchone()
-        except GONE as error:
-            if not patience():
-                raise Unavailable(
-                    f"PostgreSQL went away while a transaction was committed: {first_line(error)}",
-                    hint="the work is safe: it is either written or will be done again",
-                ) from None
-            continue
-        if row is None or row[0] is None:
-            raise Unavailable("PostgreSQL no longer knows how a transaction ended")
-        if row[0] != "in progress":
-            return bool(row[0] == "committed")
-        if not patience():
-            raise Unavailable("PostgreSQL still holds a transaction whose connection is gone")
+            cursor = self.connection.execute(text, prepare=False)
+            while cursor.nextset():
+                pass
+        except psycopg.Error as error:
+            if not is_lost(error):
+                raise
+            return False
+        if cursor.statusmessage != "COMMIT":
+            raise Unavailable(f"PostgreSQL answered COMMIT with {cursor.statusmessage}")
+        return not self._doubtful
+
+    def is_committed(self, make: Callable[[], Connection], patience: Callable[[], bool]) -> bool:
+        """Find out how a transaction in doubt ended. `patience` sleeps a little and says whether to ask again."""
+        while True:
+            try:
+                with make() as connection:
+                    row = connection.execute(_LAST_NUMBER, (self.name,)).fetchone()
+                return row is not None and row[0] == self._number
+            except psycopg.Error as error:
+                if not is_lost(error) and not isinstance(error, (pg.LockNotAvailable, pg.QueryCanceled, *AGAIN)):
+                    raise
+                if not patience():
+                    raise Unavailable(
+                        f"PostgreSQL went away while a transaction was committed: {first_line(error)}",
+                        hint="the work is safe: it is either written or will be done again",
+                    ) from None
+
+
+_LAST_NUMBER: Final = (
+    "INSERT INTO commits AS c (session, number) VALUES (%s, -1)"
+    " ON CONFLICT (session) DO UPDATE SET number = c.number RETURNING number"
+)
+_GONE_STATES: Final = ("08", "57P", "25006")  # connection, shutdown and crash, a server that became a standby
+
+
+def is_lost(error: psycopg.Error) -> bool:
+    """Tell whether the connection is gone, as opposed to the server refusing a statement."""
+    if error.sqlstate is None:
+        return isinstance(error, GONE)
+    return error.sqlstate.startswith(_GONE_STATES)

@@ -1,7 +1,7 @@
 """The PostgreSQL backend: pooled connections, transactions that are run again when the server asks for it or goes away.
 
 Rules. READ COMMITTED: every write is fenced or idempotent, so no transaction relies on what it read before. A COMMIT
-whose answer is lost is looked up by its transaction id, never guessed. The session works as `longshore_app`, so that
+whose answer is lost is looked up by a number that the transaction itself left (`pgwire.Session`), never guessed. The session works as `longshore_app`, so that
 row-level security holds even when the owner's own login is used.
 """
 
@@ -36,7 +36,7 @@ from longshore.errors import (
     Unavailable,
 )
 from longshore.ledger.listener import Listener
-from longshore.ledger.pgwire import AGAIN, GONE, SILENCE_S, Connection, Pool, Watchdog, connect, first_line, outcome_of
+from longshore.ledger.pgwire import AGAIN, SILENCE_S, Connection, Pool, Session, Watchdog, connect, first_line, is_lost
 from longshore.ledger.statements import Dialect, Statement, statements
 from longshore.ledger.tx import Row, Tx
 
@@ -55,8 +55,11 @@ _PLANS: Final = {
 }
 _LEADER: Final = 0x10AD6
 _CLOCK: Final = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)"
-_WRITE: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; {_CLOCK}, pg_current_xact_id()::text"
-_READ: Final = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_CLOCK}, ''"
+_DURABLE: Final = (
+    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+)
+_WRITE: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; {_CLOCK}"
+_READ: Final = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_CLOCK}"
 
 failpoints.declare("ledger.begin", "ledger.commit", "ledger.committed")
 
@@ -271,8 +274,8 @@ class Postgres:
 
     def _once(self, call: Callable[[Tx], T], begin: str, patience: Patience) -> T:
         try:
-            with self._pool.connection() as connection, self._watchdog.over(connection):
-                return self._transact(connection, call, begin, patience)
+            with self._pool.session() as session, self._watchdog.over(session.connection):
+                return self._transact(session, call, begin, patience)
         except LongshoreError:
             raise
         except psycopg.Error as error:
@@ -282,29 +285,29 @@ class Postgres:
                 raise _Lost from error
             raise translated(error) from error
 
-    def _transact(self, connection: Connection, call: Callable[[Tx], T], begin: str, patience: Patience) -> T:
+    def _transact(self, session: Session, call: Callable[[Tx], T], begin: str, patience: Patience) -> T:
         failpoints.hit("ledger.begin")
+        connection = session.connection
         cursor = connection.execute(begin, prepare=False)
         cursor.nextset()
-        now, xid = cursor.fetchone() or (0, "")
+        (now,) = cursor.fetchone() or (0,)
         tx = PostgresTx(connection, self._clock() if self._clock else now, self._watchdog.touch, self.budget)
         try:
             result = call(tx)
         except BaseException:
             _roll_back(connection)
             raise
+        if begin is _READ:
+            connection.execute("COMMIT", prepare=False)
+            return result
         started = time.perf_counter()
         failpoints.hit("ledger.commit")
-        try:
-            connection.execute("COMMIT", prepare=False)
-        except psycopg.Error as error:
-            if not (is_lost(error) and xid):
-                raise
+        if not session.commit():
             connection.close()
-            if not outcome_of(self._connect, xid, patience):
-                raise _Lost from error
+            if not session.is_committed(self._connect, patience):
+                raise _Lost("the transaction is not in the database")
         failpoints.hit("ledger.committed")
-        if self.commit_seconds is not None and xid:
+        if self.commit_seconds is not None:
             self.commit_seconds(time.perf_counter() - started)
         return result
 
@@ -336,9 +339,12 @@ class Patience:
 
 
 def adopt_role(connection: Connection) -> None:
-    """Work as the application's role, whoever logged in; one that may not is refused."""
+    """Work as the application's role, whoever logged in; one that may not is refused.
+
+    A server that would answer a COMMIT before it is durable is told not to.
+    """
     try:
-        connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(APP_ROLE)))
+        connection.execute(sql.SQL("SET ROLE {}; {}").format(sql.Identifier(APP_ROLE), sql.SQL(_DURABLE)))
     except (pg.InsufficientPrivilege, pg.UndefinedObject, pg.InvalidParameterValue) as error:
         raise NotPermitted(
             f"the ledger's user may not work as {APP_ROLE}: {first_line(error)}",
@@ -351,16 +357,6 @@ def _roll_back(connection: Connection) -> None:
         connection.execute("ROLLBACK", prepare=False)
     except psycopg.Error:
         connection.close()
-
-
-_GONE_STATES: Final = ("08", "57P", "25006")  # connection, shutdown and crash, a server that became a standby
-
-
-def is_lost(error: psycopg.Error) -> bool:
-    """Tell whether the connection is gone, as opposed to the server refusing a statement."""
-    if error.sqlstate is None:
-        return isinstance(error, GONE)
-    return error.sqlstate.startswith(_GONE_STATES)
 
 
 def translated(error: psycopg.Error) -> LongshoreError:

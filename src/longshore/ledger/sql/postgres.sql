@@ -267,3 +267,7 @@ SELECT dispatch_stops_wanted(:owner)
 
 -- scopes_known @postgres --
 SELECT tenant_id, project_id FROM dispatch_scopes()
+
+-- commits_forget @postgres --
+-- Connections that ended long ago: nobody can be in doubt about their last transaction any more.
+DELETE FROM commits WHERE at < clock_timestamp() - interval '7 days'

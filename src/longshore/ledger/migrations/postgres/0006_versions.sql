@@ -11,3 +11,13 @@ UPDATE url_versions SET caller = '' WHERE NOT EXISTS (
      AND j.request LIKE '%"headers"%');
 ALTER TABLE url_versions FORCE ROW LEVEL SECURITY;
 ALTER TABLE jobs FORCE ROW LEVEL SECURITY;
+
+-- How a COMMIT ended whose answer was lost: one row per connection, with the number of the last transaction that it
+-- committed. The row is written by that transaction itself, so it is there exactly if the transaction is. (Transaction ids
+-- cannot tell: after a crash or a promotion the server hands the same ones out again.)
+CREATE TABLE commits (
+  session TEXT COLLATE "C" PRIMARY KEY,
+  number  BIGINT NOT NULL,
+  at      TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
+) WITH (fillfactor = 20, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
+GRANT SELECT, INSERT, UPDATE, DELETE ON commits TO longshore_app;
