@@ -186,5 +186,6 @@ def completed_from(record: dict[str, Any], blob: Blob, lease: Lease) -> Complete
             "shard_prefix": shard_of(blob.pointer),
             "sha256": blob.sha256,
             "size_bytes": blob.size_bytes,
+            **({"unverified_length": True} if record.get("unverified_length") else {}),
         },
     )

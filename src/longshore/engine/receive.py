@@ -62,6 +62,7 @@ class Received:
             "last_modified": validators.last_modified,
             "final_url": self.head.url,
             "vary": self.head.headers.get("vary"),
+            "unverified_length": not self.head.delimited,
         }
 
     def completed(self, blob: Blob) -> Completed:
