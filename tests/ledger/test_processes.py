@@ -15,7 +15,7 @@ import pytest
 
 from longshore.domain.model import Scope, Status
 from longshore.errors import LeaseLost
-from longshore.ledger import Ledger, Move
+from longshore.ledger import Ledger, Move, schema
 from longshore.ledger.tx import Row, Tx
 from tests.ledger.acts import HOME, downloads, held, lease, plan, settle
 
@@ -162,3 +162,14 @@ def test_eight_processes_and_five_thousand_jobs(where: str) -> None:
         for process in running:
             process.communicate(timeout=600)
     check_all_done_once(where, 5_000)
+
+
+def test_processes_that_open_a_new_ledger_at_once_wait_for_each_other(tmp_path: Path) -> None:
+    """The switch to WAL needs the file alone, and SQLite's own wait does not cover it."""
+    code = "import sys; from longshore.ledger import Ledger; Ledger.open(sys.argv[1], create=True).close()"
+    for turn in range(8):
+        path = tmp_path / f"{turn}.db"
+        schema.create_sqlite(path)
+        racing = [subprocess.Popen([sys.executable, "-c", code, path], stderr=subprocess.PIPE) for _ in range(4)]
+        ends = [(process.communicate(timeout=60)[1], process.returncode) for process in racing]
+        assert all(code == 0 for _, code in ends), ends

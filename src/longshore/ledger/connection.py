@@ -21,6 +21,7 @@ CACHE_KIB: Final = 65_536
 CHECKPOINT_PAGES: Final = 8_192
 BULK_PAGES: Final = 32_768  # for whoever only writes a great deal: pages that change again and again are copied once
 PRAGMAS: Final[dict[str, int | str]] = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
+SWITCH_S: Final = 60.0
 LOG_BYTES: Final = 65_536  # below this SQLite cannot even make the files that a reader needs
 
 
@@ -61,7 +62,7 @@ def connect(path: str | Path, *, readonly: bool = False, bulk: bool = False) -> 
         # Plans never depend on bound values: otherwise every bind would prepare the statement again (partial indexes).
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         for name, value in PRAGMAS.items():
-            connection.execute(f"PRAGMA {name} = {value}")
+            _set(connection, name, value)
             if (have := connection.pragma(name)) != value:
                 raise Unavailable(f"{path}: {name} is {have}, and must be {value}")
         connection.pragma("cache_size", -CACHE_KIB)
@@ -76,6 +77,19 @@ def connect(path: str | Path, *, readonly: bool = False, bulk: bool = False) -> 
         connection.close()
         raise
     return connection
+
+
+def _set(connection: apsw.Connection, name: str, value: int | str) -> None:
+    """Set a pragma. Two processes that switch a new ledger to WAL at once do not wait for each other by themselves."""
+    end = time.monotonic() + SWITCH_S
+    while True:
+        try:
+            connection.execute(f"PRAGMA {name} = {value}")
+            return
+        except apsw.BusyError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.005)
 
 
 def translated(error: BaseException, path: str | Path | None = None) -> LongshoreError:
