@@ -140,18 +140,24 @@ class Asked:
         allowed = [
             whole
             for index in world.reachable({step.thing, *step.mirrors})
-            for whole in world.bodies(index, self._caller_at(index), self._oldest(index))
             if not world.made[index].page
+            for caller in self._callers_at(index)
+            for whole in world.bodies(index, caller, self._oldest(index))
         ]
         marked = told.sha256 in played.unverified
         if not any(body == whole or (marked and whole.startswith(body)) for whole in allowed):
             played.broken(f"{len(body)} bytes that no server sent as one version to this caller: {body[:100]!r}")
         self._check_expectations(body)
 
-    def _caller_at(self, index: int) -> str:
-        """Return who asks there: a request's own headers go to its own origin only."""
-        same = self.world.made[index].host == self.world.made[self.step.thing].host
-        return CALLERS[self.step.caller] if same else ""
+    def _callers_at(self, index: int) -> set[str]:
+        """Return as whom an object may be asked: a request's own headers go to its own origin only.
+
+        What is reached by way of another origin, be it a mirror or a redirect, is asked without them.
+        """
+        step, made = self.step, self.world.made
+        same = made[index].host == made[step.thing].host
+        hosts = {made[one].host for one in self.world.reachable({step.thing, *step.mirrors})}
+        return ({CALLERS[step.caller]} if same else set()) | ({""} if len(hosts) > 1 or not same else set())
 
     def _oldest(self, index: int) -> int:
         """Return the oldest version that may be given: a request to look again gets nothing from before it."""
