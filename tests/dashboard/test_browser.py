@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -119,6 +120,36 @@ def test_retry_a_failed_group_with_one_click(site: Site, browser: Chromium) -> N
 
     browser.visit(visit)
     assert site.client("read").get("/api/v1/stats").json()["jobs"]["pending"] == 3
+
+
+def test_a_choice_made_while_the_list_is_fetched_again_stays(site: Site, browser: Chromium) -> None:
+    site.plan(*(f"https://many.example/{n}" for n in range(3)))
+
+    def visit(page: Any) -> None:
+        person = Person(page, site)
+        person.signs_in(site.token("write"))
+        person.opens("/jobs?host=many.example")
+        expect(page.locator(".live")).to_have_text("live")
+        box = page.get_by_label(re.compile("Choose job")).first
+        held: list[Any] = []
+        page.route("**/jobs?host=many.example", held.append)
+        site.plan("https://many.example/later")
+        _until(page, lambda: bool(held))  # the page asks for its list again
+        box.check()
+        for route in held:
+            route.continue_()
+        page.wait_for_timeout(300)
+        assert box.is_checked()
+
+    browser.visit(visit)
+
+
+def _until(page: Any, true: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if true():
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError("it did not come to that")
 
 
 def test_bulk_actions_on_chosen_and_on_all_matching(site: Site, browser: Chromium) -> None:

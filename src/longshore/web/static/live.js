@@ -36,7 +36,9 @@ async function refresh() {
   try {
     const answer = await fetch(location.href, { headers: { "X-Fragment": "1" }, credentials: "same-origin" });
     if (answer.redirected && new URL(answer.url).pathname === "/sign-in") { location.assign(answer.url); return; }
-    if (answer.ok) swap(new DOMParser().parseFromString(await answer.text(), "text/html"));
+    const text = await answer.text();
+    if (isHeld()) schedule(1500); // something was chosen while the answer was on its way
+    else if (answer.ok) swap(new DOMParser().parseFromString(text, "text/html"));
   } catch { /* the stream's own state tells that the server is away */ } finally {
     busy = false;
     if (again) { again = false; schedule(500); }
