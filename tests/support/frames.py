@@ -13,7 +13,7 @@ from typing import Self
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY = 0, 1, 3, 4, 6, 7
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
 REFUSED, INTERNAL = 7, 2
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
@@ -26,6 +26,11 @@ def head(stream: int, length: int | None, *, etag: str = '"v1"') -> bytes:
     if length is not None:
         block += _literal(b"content-length", str(length).encode())
     return frame(HEADERS, END_HEADERS, stream, block)
+
+
+def fields(pairs: list[tuple[str, str]]) -> bytes:
+    """Return a block of header fields, as literals without indexing."""
+    return b"".join(_literal(name.encode(), value.encode("latin-1")) for name, value in pairs)
 
 
 def _literal(name: bytes, value: bytes) -> bytes:
@@ -81,7 +86,7 @@ class FrameServer:
         with contextlib.suppress(OSError), self._tls.wrap_socket(raw, server_side=True) as sock:
             self._open.append(sock)
             stream = sock.makefile("rb")
-            assert stream.read(len(_PREFACE)) == _PREFACE
+            assert stream.read(len(PREFACE)) == PREFACE
             sock.sendall(frame(SETTINGS, 0, 0))
             while len(start := stream.read(9)) == 9:
                 length, kind, flags = int.from_bytes(start[:3], "big"), start[3], start[4]

@@ -69,26 +69,28 @@ class Running:
         return told
 
 
-def start(depot: Path, items: list[dict[str, Any]], *, kind: str, mode: str, segments: int, kill: str) -> Running:
-    """Begin to do one request in a process of its own."""
+def start(depot: Path, items: list[dict[str, Any]], how: dict[str, Any]) -> Running:
+    """Begin to do one request in a process of its own; `how`: kind, mode, segments, kill, ca_file."""
     ours, theirs = _context.Pipe(duplex=False)
-    process = _context.Process(target=_work, args=(theirs, depot, items, kind, mode, segments, kill))
+    process = _context.Process(target=_work, args=(theirs, depot, items, how))
     process.start()
     theirs.close()
     return Running(process, ours)
 
 
-def _work(
-    answer: Connection, depot: Path, items: list[dict[str, Any]], kind: str, mode: str, segments: int, kill: str
-) -> None:
+def _work(answer: Connection, depot: Path, items: list[dict[str, Any]], how: dict[str, Any]) -> None:
     import longshore
     from longshore import failpoints
 
-    failpoints.arm(f"{kill}=kill" if kill else "")
-    settings = {**SETTINGS, "transfer": {**SETTINGS["transfer"], "segments": segments}}
+    failpoints.arm(f"{how['kill']}=kill" if how["kill"] else "")
+    settings = {
+        **SETTINGS,
+        "transfer": {**SETTINGS["transfer"], "segments": how["segments"]},
+        "network": {**SETTINGS["network"], "ca_file": how["ca_file"]},
+    }
     try:
         with longshore.open(depot, **settings) as open_depot:
-            told = _add(open_depot, items) if kind == "add" else _get(open_depot, items, mode, depot)
+            told = _add(open_depot, items) if how["kind"] == "add" else _get(open_depot, items, how["mode"], depot)
     except Exception as error:
         told = Told(fault=f"{type(error).__name__}: {error}")
     answer.send(told)

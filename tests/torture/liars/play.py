@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.torture.liars.client import Running, Told, start
-from tests.torture.liars.world import CALLERS, Scenario, Step, World, body_of, expectation
+from tests.torture.liars.world import CALLERS, Scenario, Step, World, body_of, expectation, origin_of, tls
 
 REQUESTS = 40  # of one object in one step without segments: attempts, each with a second try from zero, and redirects
 PIECES = 400  # with segments
@@ -91,9 +91,9 @@ class Asked:
         if step.mirrors:
             item["mirrors"] = [world.url(mirror) for mirror in step.mirrors]
         if step.caller:
-            host = world.made[step.thing].host
-            item["headers"] = [("Authorization", f"{CALLERS[step.caller]}@{host}")]
-        return start(self.played.depot, [item], kind=step.kind, mode=step.mode, segments=step.segments, kill=kill)
+            item["headers"] = [("Authorization", CALLERS[step.caller] + origin_of(world.made[step.thing]))]
+        how = {"kind": step.kind, "mode": step.mode, "segments": step.segments, "kill": kill}
+        return start(self.played.depot, [item], {**how, "ca_file": tls().ca_file})
 
     def finish(self) -> None:
         """Wait for the end, go on after a kill, and judge."""
@@ -135,7 +135,7 @@ class Asked:
         played, world, step = self.played, self.world, self.step
         if hashlib.sha256(body).hexdigest() != told.sha256:
             played.broken("what was placed does not have the recorded hash")
-        if told.unverified:
+        if told.unverified and told.sha256:
             played.unverified.add(told.sha256)
         allowed = [
             whole
@@ -155,9 +155,9 @@ class Asked:
         What is reached by way of another origin, be it a mirror or a redirect, is asked without them.
         """
         step, made = self.step, self.world.made
-        same = made[index].host == made[step.thing].host
-        hosts = {made[one].host for one in self.world.reachable({step.thing, *step.mirrors})}
-        return ({CALLERS[step.caller]} if same else set()) | ({""} if len(hosts) > 1 or not same else set())
+        same = origin_of(made[index]) == origin_of(made[step.thing])
+        origins = {origin_of(made[one]) for one in self.world.reachable({step.thing, *step.mirrors})}
+        return ({CALLERS[step.caller]} if same else set()) | ({""} if len(origins) > 1 else set())
 
     def _oldest(self, index: int) -> int:
         """Return the oldest version that may be given: a request to look again gets nothing from before it."""

@@ -48,6 +48,7 @@ def made(objects: int) -> st.SearchStrategy[Made]:
     return st.builds(
         Made,
         host=st.integers(0, len(HOSTS) - 1),
+        h2=st.sampled_from([False, False, True]),
         large=st.booleans(),
         validator=st.sampled_from(["strong", "shared", "weak", "date", "none"]),
         per_caller=st.booleans(),

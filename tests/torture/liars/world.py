@@ -7,15 +7,22 @@ The bytes of every (object, version, caller) are unique in every block: a mix of
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
+import ssl
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import trustme
 
 from tests.support import origin as lies
+from tests.support.h2_origin import H2Origin
 from tests.support.origin import Behaviour, Origin, Request, Thing, Wire
 
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
@@ -39,6 +46,7 @@ class Made:
     """One object of the world."""
 
     host: int = 0
+    h2: bool = False  # over HTTP/2, at an origin of its own
     large: bool = True
     validator: str = "strong"  # strong, shared (equal among objects of one size), weak, date, none
     per_caller: bool = False
@@ -82,6 +90,29 @@ class Scenario:
         return cls(made, tuple(Step(**{**one, "mirrors": tuple(one["mirrors"])}) for one in known["steps"]))
 
 
+def origin_of(made: Made) -> str:
+    """Name the origin of an object: whom a request's own headers may go to."""
+    return f"@{made.host}{'h2' if made.h2 else 'h1'}"
+
+
+class Trusted(NamedTuple):
+    """An authority of our own, and what a server shows of it."""
+
+    context: ssl.SSLContext
+    ca_file: str
+
+
+@functools.cache
+def tls() -> Trusted:
+    """Make one authority for this process."""
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(*HOSTS).configure_cert(context)
+    path = Path(tempfile.mkdtemp(prefix="longshore-liars-ca-"), "ca.pem")
+    authority.cert_pem.write_to_path(str(path))
+    return Trusted(context, str(path))
+
+
 def body_of(index: int, made: Made, version: int, caller: str) -> bytes:
     """Return the one body that an object gives in one version to one caller."""
     size = (LARGE if made.large else SMALL) + _BLOCK * version
@@ -101,21 +132,27 @@ class World:
         self.leaks: list[str] = []  # credentials that went to another origin than the one they were given for
         self.says_unchanged: set[int] = set()  # objects that answered 304 whatever they hold
         self._played: Counter[int] = Counter()
-        self._asked_origin: int | None = None
         self._lock = threading.Lock()
-        self._origins = [Origin(host) for host in HOSTS]
+        self._origins: dict[tuple[int, bool], Origin | H2Origin] = {}
         for index, made in enumerate(self.made):
-            self._origins[made.host].add(f"/{index}.pdf", self._server(index))
+            self._origin(made).add(f"/{index}.pdf", self._server(index))
+
+    def _origin(self, made: Made) -> Origin | H2Origin:
+        where = (made.host, made.h2)
+        if where not in self._origins:
+            host = HOSTS[made.host]
+            self._origins[where] = H2Origin(host, tls().context) if made.h2 else Origin(host)
+        return self._origins[where]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for origin in self._origins:
+        for origin in self._origins.values():
             origin.close()
 
     def url(self, index: int) -> str:
-        return self._origins[self.made[index].host].url(f"/{index}.pdf")
+        return self._origin(self.made[index]).url(f"/{index}.pdf")
 
     def change(self, index: int) -> None:
         """Put another version in an object's place."""
@@ -148,8 +185,8 @@ class World:
                     self.versions[index] += 1
                 version = self.versions[index]
             caller = request.headers.get("authorization", "")
-            if caller and not caller.endswith(f"@{made.host}"):
-                self.leaks.append(f"{caller} came to host {made.host}")
+            if caller and not caller.endswith(origin_of(made)):
+                self.leaks.append(f"{caller} came to {origin_of(made)}")
             self._behaviour(index, act, self._thing(index, version, caller.partition("@")[0]))(request, wire)
 
         return serve
