@@ -326,7 +326,8 @@ class Line:
     def _read_head(self) -> Head:
         if sum(map(len, self.lines)) > self._settings.max_header_bytes:
             raise Reasoned("header_too_large", f"{self.target.host}: the answer's headers are too large")
-        return parse_head(self.lines, self.target.url, self.hops)
+        tunnel = self._settings.proxy is not None and self.target.scheme == "https"
+        return parse_head(self.lines, self.target.url, self.hops, tunnel=tunnel)
 
     def _check_success(self, head: Head) -> None:
         if head.encoding is not None and self.sink is not None:
