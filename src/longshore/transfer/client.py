@@ -19,7 +19,8 @@ from longshore.domain.verdict import is_challenge
 from longshore.errors import Reasoned
 from longshore.transfer.asks import Answer, Ask, Sink
 from longshore.transfer.cookies import Cookies
-from longshore.transfer.line import Line, basic
+from longshore.transfer.header_lines import HeaderLine, as_received, as_written, check_settings, credential_lines
+from longshore.transfer.line import Line
 from longshore.transfer.reactor import Reactor
 from longshore.transfer.remote import RemoteFile
 from longshore.transfer.trust import ca_file, with_netrc
@@ -27,7 +28,7 @@ from longshore.transfer.watchdog import Watchdog
 
 _LITERAL: Final = re.compile(r"[\d.]+\Z|.*:", re.ASCII)
 _IDENTITY: Final = "Accept-Encoding: identity"
-_PLAIN: Final = [_IDENTITY]
+_PLAIN: Final[list[HeaderLine]] = [_IDENTITY]
 
 
 class Transfer:
@@ -35,6 +36,7 @@ class Transfer:
 
     def __init__(self, settings: TransferSettings | None = None, policy: NetworkPolicy | None = None) -> None:
         self.settings = settings = settings or TransferSettings()
+        check_settings(settings)
         self.policy = policy or NetworkPolicy()
         self._loop = asyncio.get_running_loop()
         self._reactor = Reactor(self._loop, connections=max(64, 2 * settings.concurrency))
@@ -156,18 +158,18 @@ class Transfer:
     def _most(self, ask: Ask) -> int:
         return self.settings.max_bytes if ask.max_bytes is None else min(ask.max_bytes, self.settings.max_bytes)
 
-    def _headers(self, ask: Ask, target: Target, *, own: bool, cookies: Cookies | None) -> list[str]:
+    def _headers(self, ask: Ask, target: Target, *, own: bool, cookies: Cookies | None) -> list[HeaderLine]:
         """Give the header lines for one hop: what the job adds goes to its own origin, secrets to their own host."""
         credential = target.credential or self._credential(target)
         if not ask.headers and not ask.ranged and not ask.conditional and credential is None and cookies is None:
             return _PLAIN
-        lines = [_IDENTITY, *ask.conditions()]
-        lines += [f"{name}: {value}" for name, value in ask.headers if own or name.lower() in ANYWHERE]
+        lines: list[HeaderLine] = [_IDENTITY, *map(as_received, ask.conditions())]
+        lines += [as_written(f"{name}: {value}") for name, value in ask.headers if own or name.lower() in ANYWHERE]
         named = {name.lower() for name, _ in ask.headers} if own else ()
         if credential is not None and "authorization" not in named:
-            lines += basic(credential)
+            lines += credential_lines(credential)
         if cookies is not None and "cookie" not in named and (line := cookies.line(target.url)):
-            lines.append(line)
+            lines.append(as_received(line))
         return lines
 
     def _credential(self, target: Target) -> Credential | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from base64 import b64encode
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, cast
@@ -13,11 +12,12 @@ import pycurl
 
 from longshore.domain.addresses import NetworkPolicy
 from longshore.domain.heads import Head, parse_head
-from longshore.domain.limits import Credential, TransferSettings
+from longshore.domain.limits import TransferSettings
 from longshore.domain.redirects import REDIRECTS, Target
 from longshore.errors import Reasoned
 from longshore.transfer.asks import Ask, Sink
 from longshore.transfer.failures import failure
+from longshore.transfer.header_lines import HeaderLine, as_bytes
 from longshore.transfer.reactor import Reactor
 from longshore.transfer.straight import FROM, WORTH, Open, Straight
 
@@ -42,7 +42,7 @@ class Line:
         self._settings = settings
         self._policy = policy
         self.lines: list[bytes] = []
-        self._sent_headers: list[str] | None = None
+        self._sent_headers: list[HeaderLine] | None = None
         self._sent_nobody = False
         self._sent_exactly = False
         self._sent_most = -1
@@ -73,9 +73,9 @@ class Line:
         easy.setopt(pycurl.FOLLOWLOCATION, 0)
         easy.setopt(pycurl.PATH_AS_IS, 1)
         easy.setopt(pycurl.HTTP09_ALLOWED, 0)
-        easy.setopt(pycurl.PROXY, settings.proxy or "")  # an empty one switches the environment's off
+        easy.setopt(pycurl.PROXY, as_bytes(settings.proxy or ""))  # an empty one switches the environment's off
         easy.setopt(pycurl.NETRC, pycurl.NETRC_IGNORED)
-        easy.setopt(pycurl.USERAGENT, settings.user_agent)
+        easy.setopt(pycurl.USERAGENT, as_bytes(settings.user_agent))
         easy.setopt(pycurl.BUFFERSIZE, max(16_384, min(settings.chunk_bytes, 524_288)))
         easy.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(settings.connect_s * 1000)))
         easy.setopt(pycurl.TCP_KEEPALIVE, 1)
@@ -85,7 +85,7 @@ class Line:
         easy.setopt(pycurl.SSL_VERIFYHOST, 2)
         easy.setopt(pycurl.SSLVERSION, pycurl.SSLVERSION_TLSv1_2)
         if ca_file is not None:
-            easy.setopt(pycurl.CAINFO, ca_file)
+            easy.setopt(pycurl.CAINFO, as_bytes(ca_file))
         easy.setopt(pycurl.HEADERFUNCTION, self.lines.append)  # no Python runs per header line
         easy.setopt(pycurl.WRITEFUNCTION, self._write)
         easy.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
@@ -93,7 +93,14 @@ class Line:
     # --- one exchange
 
     def run(
-        self, ask: Ask, target: Target, headers: list[str], *, sink: Sink | None, hops: tuple[str, ...], max_bytes: int
+        self,
+        ask: Ask,
+        target: Target,
+        headers: list[HeaderLine],
+        *,
+        sink: Sink | None,
+        hops: tuple[str, ...],
+        max_bytes: int,
     ) -> asyncio.Future[None]:
         """Send one request (HEAD without a sink) and return when its answer is over."""
         self._clear()
@@ -123,9 +130,13 @@ class Line:
 
         The option cannot be taken back, so a handle that had it once always gets it.
         """
-        if target.scheme in ("http", "https") and self._settings.proxy is None:
-            self.easy.setopt(pycurl.REQUEST_TARGET, "/" + target.url.split("/", 3)[3])
-            self._sent_exactly = True
+        if target.scheme not in ("http", "https"):
+            return
+        proxy = self._settings.proxy
+        whole = target.scheme == "http" and proxy is not None and not proxy.lower().startswith("socks")
+        exactly = target.url if whole else "/" + target.url.split("/", 3)[3]  # an HTTP proxy is told the whole URL
+        self.easy.setopt(pycurl.REQUEST_TARGET, exactly)
+        self._sent_exactly = True
 
     def finished(self, code: int, message: str) -> None:
         """Take libcurl's verdict and end the future."""
@@ -361,14 +372,3 @@ class Line:
     def _keep(self, data: bytes) -> None:
         if len(self.kept) < _KEPT_BODY:
             self.kept = (self.kept + data)[:_KEPT_BODY]
-
-
-def basic(credential: Credential) -> list[str]:
-    """Give the header lines that a credential is sent as."""
-    lines = [f"{name}: {value}" for name, value in credential.headers]
-    if credential.token is not None:
-        lines.append(f"Authorization: Bearer {credential.token}")
-    elif credential.username is not None:
-        pair = f"{credential.username}:{credential.password or ''}"
-        lines.append("Authorization: Basic " + b64encode(pair.encode()).decode())
-    return lines

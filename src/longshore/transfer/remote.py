@@ -18,6 +18,7 @@ from longshore.domain.ranges import ContentRange
 from longshore.domain.redirects import Target
 from longshore.errors import Reasoned
 from longshore.transfer.asks import Ask, Sink
+from longshore.transfer.header_lines import HeaderLine, as_bytes
 from longshore.transfer.line import Line
 from longshore.transfer.trust import known_hosts_file
 
@@ -35,23 +36,30 @@ class RemoteFile(Line):
         """Say who asks, and which host keys are believed."""
         easy = self.easy
         if credential is not None:
-            easy.setopt(pycurl.USERNAME, credential.username or "")
-            easy.setopt(pycurl.PASSWORD, credential.password or "")
+            easy.setopt(pycurl.USERNAME, as_bytes(credential.username or ""))
+            easy.setopt(pycurl.PASSWORD, as_bytes(credential.password or ""))
         easy.setopt(pycurl.OPT_FILETIME, 1)
         easy.setopt(pycurl.NOPROGRESS, 0)
         easy.setopt(pycurl.XFERINFOFUNCTION, self._sized)
         if target.scheme != "sftp":
             return
-        easy.setopt(pycurl.SSH_KNOWNHOSTS, known_hosts_file(self._settings.known_hosts))
+        easy.setopt(pycurl.SSH_KNOWNHOSTS, as_bytes(known_hosts_file(self._settings.known_hosts)))
         easy.setopt(pycurl.SSH_KEYFUNCTION, self._host_key)
         if credential is not None and credential.key_file is not None:
             easy.setopt(pycurl.SSH_AUTH_TYPES, pycurl.SSH_AUTH_PUBLICKEY)
-            easy.setopt(pycurl.SSH_PRIVATE_KEYFILE, credential.key_file)
+            easy.setopt(pycurl.SSH_PRIVATE_KEYFILE, as_bytes(credential.key_file))
         else:  # never a key or an agent that nobody configured
             easy.setopt(pycurl.SSH_AUTH_TYPES, pycurl.SSH_AUTH_PASSWORD | pycurl.SSH_AUTH_KEYBOARD)
 
     def run(
-        self, ask: Ask, target: Target, headers: list[str], *, sink: Sink | None, hops: tuple[str, ...], max_bytes: int
+        self,
+        ask: Ask,
+        target: Target,
+        headers: list[HeaderLine],
+        *,
+        sink: Sink | None,
+        hops: tuple[str, ...],
+        max_bytes: int,
     ) -> asyncio.Future[None]:
         """Ask for the file from `ask.start`."""
         if ask.end is not None:
