@@ -107,14 +107,15 @@ def _host(parsed: ada_url.URL, scheme: str) -> str:
 def _sent(parsed: ada_url.URL, scheme: str, host: str) -> str:
     """Return the text to request: the canonical URL without credentials and fragment."""
     if scheme not in _WEB:
-        return f"{scheme}://{host}{parsed.pathname or '/'}{parsed.search}"
+        query = parsed.search.replace("?", "%3F")  # there are no queries: a question mark belongs to the name
+        return f"{scheme}://{host}{parsed.pathname or '/'}{query}"
     rest = str(parsed.href).partition("#")[0].split("/", 3)[3]  # an empty query is part of it: `/a?` is not `/a`
     return f"{scheme}://{host}/{rest}"
 
 
 def _check_file_target(target: Target) -> None:
     path = target.url.split("://", 1)[1].partition("/")[2]
-    if not path or path.endswith("/"):
+    if not path or unquote(path).endswith("/"):  # libcurl splits the decoded path, and lists what ends in a slash
         raise Reasoned("bad_url", f"{target.scheme}: names a directory, not a file")
     if _CONTROL.search(unquote(path)) or ";type=" in path.lower():
         raise Reasoned("bad_url", f"{target.scheme}: the path has control characters or a transfer type")

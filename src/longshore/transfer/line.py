@@ -364,6 +364,8 @@ class Line:
         span = head.content_range.length if head.status == 206 and head.content_range else None
         if span is not None and self.received > span:
             raise Reasoned("length_mismatch", f"{self.target.host}: more came than the range holds")
+        if head.length is not None and self.received > head.length:
+            raise Reasoned("length_mismatch", f"{self.target.host}: more came than the {head.length} declared bytes")
         raise Reasoned("too_large", f"{self.target.host}: more than {self._max} bytes")
 
     def _drop(self, _data: bytes) -> None:
