@@ -88,6 +88,12 @@ _ALL: Final = (
     Reason("too_slow", _T, "slower than transfer.min_speed_bytes_s, or stalled", "lower the limit or try later"),
     Reason("deadline", _T, "not finished within transfer.deadline_s", "raise the deadline"),
     Reason("quota_exceeded", _O, "the tenant's budget does not allow it", "raise quota.tenant_bytes or purge"),
+    Reason(
+        "too_many_files",
+        _I,
+        "the process may not open more files or connections",
+        "raise `ulimit -n`; work goes on with fewer connections",
+    ),
     Reason("disk_full", _I, "no room on the store's disk", "make room; work goes on by itself"),
     Reason("disk_error", _I, "the disk reported an error", "check the disk and the kernel's log"),
     Reason("store_unavailable", _I, "the store does not answer", "check the store; work goes on by itself"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Coroutine
@@ -19,6 +20,7 @@ from longshore.domain.verdict import is_challenge
 from longshore.errors import Reasoned
 from longshore.transfer.asks import Answer, Ask, Sink
 from longshore.transfer.cookies import Cookies
+from longshore.transfer.gate import Gate
 from longshore.transfer.header_lines import HeaderLine, as_received, as_written, check_settings, credential_lines
 from longshore.transfer.line import Line
 from longshore.transfer.reactor import Reactor
@@ -39,7 +41,8 @@ class Transfer:
         check_settings(settings)
         self.policy = policy or NetworkPolicy()
         self._loop = asyncio.get_running_loop()
-        self._reactor = Reactor(self._loop, connections=max(64, 2 * settings.concurrency))
+        self._reactor = Reactor(self._loop, connections=settings.connections)
+        self._gate = Gate(settings.concurrency)
         self._watchdog = Watchdog(self._loop, self._reactor, settings)
         self._idle: list[Line] = []
         self._ca_file = ca_file(settings.ca_file)
@@ -105,14 +108,8 @@ class Transfer:
         seen: set[str] = {target.url}
         hops: tuple[str, ...] = ()
         while True:
-            line = self._line(target)
             headers = self._headers(ask, target, own=target.origin == first.origin, cookies=cookies)
-            try:
-                await line.run(ask, target, headers, sink=sink, hops=hops, max_bytes=self._most(ask))
-            except BaseException:
-                line.close()  # a handle that was cut in the middle is not used again
-                raise
-            self._give_back(line)
+            line = await self._exchange(ask, target, headers, sink, hops)
             head = line.head
             assert head is not None
             if head.status not in REDIRECTS:
@@ -130,6 +127,28 @@ class Transfer:
             if target.url in seen and (cookies is None or state in seen):
                 raise Reasoned("redirect_loop", f"{target.host}: the redirects go in a circle")
             seen |= {target.url, state}
+
+    async def _exchange(
+        self, ask: Ask, target: Target, headers: list[HeaderLine], sink: Sink | None, hops: tuple[str, ...]
+    ) -> Line:
+        """Send one request and return its line when the answer is over."""
+        await self._gate.enter()
+        line: Line | None = None
+        well = False
+        try:
+            line = self._line(target)
+            await line.run(ask, target, headers, sink=sink, hops=hops, max_bytes=self._most(ask))
+            well = True
+        except BaseException:
+            if line is not None:
+                line.close()  # a handle that was cut in the middle is not used again
+            raise
+        finally:
+            self._gate.leave(starved=line is not None and line.starved, well=well)
+            limit = self._gate.limit
+            self._reactor.bound(None if limit is None else math.ceil(limit))
+        self._give_back(line)
+        return line
 
     def _line(self, target: Target) -> Line:
         if self._closed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +18,7 @@ from longshore.domain.redirects import REDIRECTS, Target
 from longshore.errors import Reasoned
 from longshore.transfer.asks import Ask, Sink
 from longshore.transfer.failures import failure
+from longshore.transfer.gate import NO_DESCRIPTOR
 from longshore.transfer.header_lines import HeaderLine, as_bytes
 from longshore.transfer.reactor import Reactor
 from longshore.transfer.straight import FROM, WORTH, Open, Straight
@@ -58,6 +60,8 @@ class Line:
         self.held = False
         self.refused: str | None = None
         self.opened = 0
+        self.no_socket = ""
+        self.starved = False  # there was no descriptor for a socket
         self.moved = (0.0, -1)  # when the watchdog last saw progress, and how far it was
         self.pace = (0.0, 0)  # where the speed window began
         self._fault: BaseException | None = None
@@ -163,9 +167,18 @@ class Line:
                 raise Reasoned(
                     "forbidden_address", f"{self.target.host} leads to an address that is not public ({self.refused})"
                 )
-            raise failure(code, message, host=self.target.host, scheme=self.target.scheme, begun=self.received > 0)
+            raise self._failure(code, message)
         if self.head is None:
             self._begin()
+
+    def _failure(self, code: int, message: str) -> Reasoned:
+        host = self.target.host
+        if not self.received and (self.starved or _no_descriptor_left()):
+            self.starved = True
+            return Reasoned("too_many_files", f"{host}: no descriptor for a connection")
+        if self.no_socket:
+            return Reasoned("connect", f"{host}: no socket ({self.no_socket})")
+        return failure(code, message, host=host, scheme=self.target.scheme, begun=self.received > 0)
 
     def stop(self, error: BaseException) -> None:
         """End the exchange at once with this error."""
@@ -220,10 +233,13 @@ class Line:
             if word is not None:
                 self.refused = word
                 return pycurl.SOCKET_BAD
+            made = socket.socket(address.family, address.socktype, address.protocol)
+            os.close(os.dup(made.fileno()))  # pycurl duplicates it, and says nothing when it cannot
             self.opened += 1
-            return socket.socket(address.family, address.socktype, address.protocol)
+            return made
         except OSError as error:
-            self._fault = Reasoned("connect", f"{self.target.host}: no socket ({error.strerror})")
+            self.starved = error.errno in NO_DESCRIPTOR
+            self.no_socket = error.strerror or str(error)
             return pycurl.SOCKET_BAD
 
     # --- past libcurl
@@ -374,3 +390,12 @@ class Line:
     def _keep(self, data: bytes) -> None:
         if len(self.kept) < _KEPT_BODY:
             self.kept = (self.kept + data)[:_KEPT_BODY]
+
+
+def _no_descriptor_left() -> bool:
+    """Tell whether nothing can be opened now: then libcurl's resolver could not, either."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno in NO_DESCRIPTOR
+    return False
