@@ -115,3 +115,10 @@ def test_heads_that_are_read_one_way(origin: Origin, data: bytes, delimited: boo
 def test_a_trailer_is_not_a_head(origin: Origin) -> None:
     data = b"HTTP/1.1 404 No\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nHTTP/1.1 200 OK: x\r\nETag: x\r\n\r\n"
     assert reason(origin.add("/a", raw(data))) == "http_404"
+
+
+@pytest.mark.parametrize("code", [201, 202, 203, 204, 205, 207, 226, 299])
+def test_no_other_2xx_is_the_object(origin: Origin, code: int) -> None:
+    body = b"" if code in (204, 205) else b"hi"
+    data = b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s" % (code, len(body), body)
+    assert reason(origin.add("/a", raw(data))) == f"http_{code}"

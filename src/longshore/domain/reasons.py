@@ -128,7 +128,7 @@ _ALL: Final = (
 REASONS: Final[dict[str, Reason]] = {reason.name: reason for reason in _ALL}
 
 _TRANSIENT_HTTP: Final = frozenset(
-    {408, 421, 423, 425, 429, 500, 502, 503, 504, 507, 509, 520, 521, 522, 523, 524, 529}
+    {202, 408, 421, 423, 425, 429, 500, 502, 503, 504, 507, 509, 520, 521, 522, 523, 524, 529}
 )
 
 
@@ -147,6 +147,6 @@ def reason_named(name: str) -> Reason:
             Kind.TRANSIENT if transient else Kind.PERMANENT,
             f"the server answered {status}",
             "tried again later" if transient else "check the URL",
-            host_fault=transient and status != 429,
+            host_fault=transient and status not in (202, 429),  # neither is a fault of the host
         )
     return REASONS[name]
