@@ -122,3 +122,15 @@ def test_a_directory_is_not_a_file(path: str) -> None:
     with LiarFtp(DATA, size=WHOLE) as server:
         assert reason(server.url(path)) == "bad_url" or path.endswith("?")
         assert server.count("LIST") == server.count("NLST") == 0
+
+
+@pytest.mark.parametrize("mdtm", ["213 191050106100000", "213 5", "213-odd\r\n 213 9\r\n213 5"])
+def test_only_the_reply_to_size_is_a_size(mdtm: str) -> None:
+    with LiarFtp(DATA, mdtm=mdtm) as server:
+        got, body = fetch(server.url())
+        assert body == DATA and not got.head.delimited
+    with LiarFtp(DATA, mdtm=mdtm, size=WHOLE) as server:
+        got, body = fetch(server.url())
+        assert body == DATA and got.head.length == len(DATA)
+    with LiarFtp(b"", mdtm=mdtm, size="213 0") as server:
+        assert fetch(server.url())[0].head.length == 0

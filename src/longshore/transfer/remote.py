@@ -32,7 +32,8 @@ from longshore.transfer.trust import known_hosts_file
 
 _CHANGED = re.compile(rb"213 (\d{14})")
 _SIZE = re.compile(rb"213 (\d{1,18})\s*\Z")
-_TRANSFER = re.compile(rb"1[25][05] .*\((\d{1,18}) bytes", re.IGNORECASE)
+_REPLY = re.compile(rb"\d{3} ")
+_TRANSFER = re.compile(rb"1(?:25|50) .*\((\d{1,18}) bytes", re.IGNORECASE)
 
 
 class RemoteFile(Line):
@@ -145,12 +146,22 @@ class RemoteFile(Line):
         return None
 
     def _remaining_ftp(self) -> int | None:
-        for line in reversed(self.lines):  # the reply to SIZE is the last of its kind
-            if (match := _SIZE.match(line)) and len(match[1]) != 14:  # which would be a time
-                return max(0, int(match[1]) - self.ask.start)
+        if (size := self._size_reply()) is not None:
+            return max(0, size - self.ask.start)
         if self.ask.start:
             return None
-        return next((int(match[1]) for line in self.lines if (match := _TRANSFER.match(line))), None)
+        return next((int(match[1]) for line in reversed(self.lines) if (match := _TRANSFER.match(line))), None)
+
+    def _size_reply(self) -> int | None:
+        """Return what SIZE was answered: the last reply before those to REST and RETR, and no other line like it."""
+        replies = [line for line in self.lines if _REPLY.match(line)]
+        if self.sink is not None:
+            begun = [at for at, line in enumerate(replies) if line.startswith((b"150", b"125"))]
+            replies = replies[: begun[-1]] if begun else []
+        while replies and replies[-1].startswith(b"350"):
+            replies.pop()
+        match = _SIZE.match(replies[-1]) if replies else None
+        return int(match[1]) if match else None
 
     def _changed(self) -> str | None:
         for line in self.lines:
