@@ -159,7 +159,7 @@ def reasons() -> Iterator[str]:
     yield from ("", "| reason | kind | meaning | what to do |", "|---|---|---|---|")
     for reason in REASONS.values():
         yield f"| `{reason.name}` | {reason.kind.value} | {reason.meaning} | {reason.remedy} |"
-    yield "| `http_NNN` | transient or permanent | the server answered NNN | 408, 425, 429 and most 5xx are tried again |"
+    yield "| `http_NNN` | transient or permanent | the server answered NNN | 202, 408, 425, 429 and most 5xx are tried again; every other status but 200 and 206 is final |"
 
 
 def states() -> Iterator[str]:

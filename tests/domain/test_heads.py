@@ -78,10 +78,110 @@ def test_a_status_line_that_cannot_be_read(status: str) -> None:
         head(status=status)
 
 
-def test_delimited() -> None:
-    assert not head().delimited
-    assert head("Transfer-Encoding: chunked").delimited
-    assert head(status="HTTP/2 200").delimited
+@pytest.mark.parametrize(
+    ("status", "fields", "delimited"),
+    [
+        ("HTTP/1.1 200 OK", (), False),
+        ("HTTP/1.1 200 OK", ("Content-Length: 0",), True),
+        ("HTTP/1.1 200 OK", ("Transfer-Encoding: chunked",), True),
+        ("HTTP/1.1 200 OK", ("Transfer-Encoding:\tChunked ",), True),
+        ("HTTP/1.1 200 OK", ("Transfer-Encoding: identity",), False),
+        ("HTTP/1.0 200 OK", ("Transfer-Encoding: chunked",), False),
+        ("HTTP/1.0 200 OK", ("Content-Length: 3",), True),
+        ("HTTP/2 200", (), False),
+        ("HTTP/2 200 ", ("Content-Length: 3",), True),
+        ("HTTP/3 200", (), False),
+        ("HTTP/2 206", ("Content-Range: bytes 0-4/5",), True),
+        ("HTTP/1.1 206 P", ("Content-Range: bytes 0-4/*",), True),
+        ("HTTP/1.1 206 P", ("Content-Range: garbage",), False),
+        ("HTTP/1.1 200 OK", ("Content-Range: bytes 0-4/5",), False),
+    ],
+)
+def test_delimited(status: str, fields: tuple[str, ...], delimited: bool) -> None:
+    assert head(*fields, status=status).delimited is delimited
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "HTTP/1.1 200 OK: x",
+        "HTTP/1.1 200 OK",
+        "Content-Encoding : gzip",
+        "Content-Encoding\t: gzip",
+        " Content-Encoding: gzip",
+        "Content Encoding: gzip",
+        "Content-Encoding\xa0: gzip",
+        "\xe9tag: x",
+        ": x",
+        "no colon",
+        "X: a\rContent-Encoding: gzip",
+        "X: a\nContent-Encoding gzip",
+        "X: a\0b",
+        "X\0: a",
+        "Transfer-Encoding: gzip, chunked",
+        "Transfer-Encoding: chunked, chunked",
+        "Transfer-Encoding: chunked, identity",
+        "Transfer-Encoding: xchunked",
+        "Transfer-Encoding: \x0bchunked",
+        "Transfer-Encoding:",
+    ],
+)
+def test_a_line_that_can_be_read_in_two_ways_is_a_protocol_error(field: str) -> None:
+    for status in ("HTTP/1.1 404 No", "HTTP/1.1 200 OK"):
+        with pytest.raises(Reasoned) as caught:
+            head("A: 1", field, "Content-Type: text/plain", status=status)
+        assert caught.value.reason == "protocol_error"
+
+
+def test_two_locations_are_a_protocol_error() -> None:
+    with pytest.raises(Reasoned):
+        head("Location: /a", "location: /b", status="HTTP/1.1 302 Found")
+
+
+def _lines(*rows: str) -> list[bytes]:
+    return [f"{row}\r\n".encode("latin-1") for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("rows", "tunnel", "status"),
+    [
+        (("HTTP/1.1 404 No", "A: 1", "", "HTTP/1.1 200 x: y", "B: 2"), False, 404),
+        (("HTTP/1.1 404 No", "A: 1", "", "HTTP/1.1 200 x: y", "B: 2", ""), True, 404),
+        (("HTTP/1.1 100 Continue", "", "HTTP/1.1 103 Early", "X: y", "", "HTTP/1.1 200 OK", ""), False, 200),
+        (("HTTP/1.1 101 Switching", "", "HTTP/1.1 200 OK", ""), False, 101),
+        (("HTTP/1.1 200 Connection established", "", "HTTP/1.1 404 No", ""), True, 404),
+        (("HTTP/1.1 200 Connection established", "", "HTTP/1.1 103 Early", "", "HTTP/2 206 ", ""), True, 206),
+        (("HTTP/1.1 200 OK", "", "HTTP/1.1 404 No", ""), False, 200),
+        (("HTTP/1.1 200 OK", "", "X: trailer"), True, 200),
+    ],
+)
+def test_which_head_is_the_answers(rows: tuple[str, ...], tunnel: bool, status: int) -> None:
+    assert parse_head(_lines(*rows), "u", tunnel=tunnel).status == status
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ("HTTP/1.1 100 Continue", ""),
+        ("HTTP/1.1 100 Continue", "", "X: y", ""),
+        ("", "HTTP/1.1 200 OK", ""),
+        ("HTTP/1.1 2000 OK", ""),
+        ("HTTP/1.1 099 OK", ""),
+        ("HTTP/1.1  200 OK", ""),
+        ("XHTTP/1.1 200 OK", ""),
+    ],
+)
+def test_heads_that_are_none(rows: tuple[str, ...]) -> None:
+    with pytest.raises(Reasoned) as caught:
+        parse_head(_lines(*rows), "u")
+    assert caught.value.reason == "protocol_error"
+
+
+def test_values_keep_their_bytes() -> None:
+    got = head('ETag: "caf\xe9"', "Location: /\xc3\xa9\xa0", "X: \x85 \t", "Last-Modified: gestern, f\xfcnf Uhr")
+    assert got.headers["location"] == "/\xc3\xa9\xa0" and got.headers["x"] == "\x85"
+    assert got.validators.etag == '"caf\xe9"', "obs-text is legal in an entity tag"
+    assert got.validators.last_modified is None, "a date that cannot be sent is not a validator"
 
 
 def test_two_entity_tags_are_none() -> None:
@@ -109,6 +209,8 @@ def test_encoding() -> None:
     assert head("Content-Encoding: gzip").encoding == "gzip"
     assert head("Content-Encoding: identity").encoding is None
     assert head("Content-Encoding: gzip", "Content-Encoding: gzip").encoding == "gzip, gzip"
+    assert head("Content-Encoding: identity", "Content-Encoding: x-gzip").encoding == "identity, x-gzip"
+    assert head("Content-Encoding: identity, , IDENTITY").encoding is None
 
 
 @pytest.mark.parametrize(

@@ -29,12 +29,12 @@ def test_each_reason_speaks(reason: object) -> None:
     assert not reason.meaning.endswith(".")
 
 
-@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("status", [202, 408, 425, 429, 500, 502, 503, 504])
 def test_statuses_that_pass_are_tried_again(status: int) -> None:
     assert reason_named(http_reason(status)).kind is Kind.TRANSIENT
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 410, 451, 501, 505])
+@pytest.mark.parametrize("status", [201, 203, 204, 226, 400, 401, 403, 404, 405, 410, 451, 501, 505])
 def test_statuses_that_stay_are_final(status: int) -> None:
     reason = reason_named(http_reason(status))
     assert (reason.name, reason.kind) == (f"http_{status}", Kind.PERMANENT)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import ada_url
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longshore.domain.keys import canonical_url
 from longshore.domain.limits import Credential, credential_for
 from longshore.domain.redirects import _any_target, _usual_target, headers_for, next_target, read_target
 from longshore.errors import Reasoned
@@ -15,7 +19,15 @@ from longshore.errors import Reasoned
     ("raw", "url", "host"),
     [
         ("http://a.example/x?y=1#frag", "http://a.example/x?y=1", "a.example"),
-        ("http://A.Example:80/%7Ex/../y?q='%2f", "http://a.example/%7Ex/../y?q='%2f", "a.example"),
+        ("http://A.Example:80/%7Ex/../y?q='%2f", "http://a.example/y?q=%27%2f", "a.example"),
+        ("http://a.example/a/../b", "http://a.example/b", "a.example"),
+        ("http://a.example/a/%2e%2E/b", "http://a.example/b", "a.example"),
+        ("http://a.example/./b/.", "http://a.example/b/", "a.example"),
+        ("http://a.example//a/%7e%2f|[x]", "http://a.example//a/%7e%2f|[x]", "a.example"),
+        ("http://a.example/b?", "http://a.example/b?", "a.example"),
+        ("http://u:p@a.example/b?#x", "http://a.example/b?", "a.example"),
+        ("http://a.example/a@b/x", "http://a.example/a@b/x", "a.example"),
+        ("http://a.example?@/../x", "http://a.example/?@/../x", "a.example"),
         ("https://a.example:443", "https://a.example/", "a.example"),
         ("https://a.example?q", "https://a.example/?q", "a.example"),
         ("http://a.example:8080/", "http://a.example:8080/", "a.example:8080"),
@@ -78,8 +90,12 @@ def test_refused(raw: str, reason: str) -> None:
         ("http://a.example/x/y", "/z?q", "http://a.example/z?q"),
         ("http://a.example/x", "//b.example/z", "http://b.example/z"),
         ("http://a.example/x", "https://b.example/z", "https://b.example/z"),
-        ("https://a.example/x", "https://b.example/%7e?'", "https://b.example/%7e?'"),
-        ("https://a.example/x", "https://b.example/ü", "https://b.example/%C3%BC"),
+        ("https://a.example/x", "https://b.example/%7e?'", "https://b.example/%7e?%27"),
+        ("https://a.example/x", "https://b.example/é".encode().decode("latin-1"), "https://b.example/%C3%A9"),
+        ("https://a.example/x", "/caf\xe9?\xe9#\xe9", "https://a.example/caf%E9?%E9"),
+        ("https://a.example/x", "//bücher.example/".encode().decode("latin-1"), "https://xn--bcher-kva.example/"),
+        ("https://a.example/x/y", "../%2e/z", "https://a.example/z"),
+        ("https://a.example/x", "?", "https://a.example/x?"),
     ],
 )
 def test_followed(base: str, location: str, url: str) -> None:
@@ -128,6 +144,32 @@ def test_the_quick_reading_is_the_full_one(scheme: str, name: str, port: str, re
     quick = _usual_target(raw)
     if quick is not None:
         assert quick == _any_target(raw)
+
+
+@given(
+    st.text(st.characters(codec="utf-8"), max_size=40), st.sampled_from(["http://h.example/", "https://u:p@h:81", ""])
+)
+def test_what_is_requested_is_what_is_compared(rest: str, start: str) -> None:
+    """A request and a job's identity are made of the same bytes, but for credentials."""
+    try:
+        target = read_target(start + rest)
+    except Reasoned:
+        return
+    if target.scheme in ("http", "https"):
+        parsed = ada_url.URL(canonical_url(start + rest))
+        parsed.username = parsed.password = ""
+        assert target.url == parsed.href and target.url.isascii()
+        assert read_target(target.url) == replace(target, username=None, password=None)
+
+
+@given(st.text(st.characters(max_codepoint=255), max_size=40))
+def test_any_location_is_a_target_or_a_reason(location: str) -> None:
+    try:
+        target = next_target(read_target("http://a.example/x"), location)
+    except Reasoned as error:
+        assert error.reason in ("forbidden_redirect", "protocol_error", "bad_url")
+    else:
+        assert target.url.isascii() and canonical_url(target.url) == target.url
 
 
 @given(st.text(max_size=60))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,16 @@ from hypothesis import strategies as st
 from longshore.domain.heads import Head
 from longshore.domain.model import Validators
 from longshore.domain.ranges import ContentRange
-from longshore.domain.segments import LARGEST_PIECE, SMALLEST_PIECE, WINDOW_BYTES, identity, piece_fault, split
+from longshore.domain.segments import (
+    LARGEST_PIECE,
+    SMALLEST_PIECE,
+    WINDOW_BYTES,
+    Step,
+    identity,
+    next_step,
+    piece_fault,
+    split,
+)
 
 MIB = 1 << 20
 
@@ -88,4 +99,21 @@ def test_a_division_is_bounded(left: int, rate: float, count: int) -> None:
     ],
 )
 def test_a_piece_is_checked_like_a_resume(answer: Head, fault: str | None) -> None:
-    assert piece_fault(answer, etag='"v1"', total=100, start=40, end=60) == fault
+    assert piece_fault(answer, url="u", etag='"v1"', total=100, start=40, end=60) == fault
+    assert piece_fault(answer, url="v", etag='"v1"', total=100, start=40, end=60) == "other_url"
+
+
+def test_something_always_moves() -> None:
+    """Whatever the situation: a stream works, one is started, or the sink is the one that has to go on."""
+    for moving, parked, connections, pieces, held in product(
+        range(4), (False, True), range(1, 5), (False, True), (False, True)
+    ):
+        step = next_step(moving=moving, parked=parked, connections=connections, pieces=pieces, held=held)
+        if step is Step.WAIT:
+            assert moving or (held and not parked), "nobody works and nobody will"
+        if step is Step.FETCH:
+            assert pieces and moving + parked < connections
+        if step is Step.ONE_STREAM:
+            assert not moving, "streams that work are not given up"
+        if not moving and not parked and pieces:
+            assert step is Step.FETCH

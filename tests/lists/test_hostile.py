@@ -122,7 +122,11 @@ def test_entities_and_document_types_are_refused(document: bytes) -> None:
         (b'<metalink xmlns="http://www.metalinker.org/" version="3.0"/>', 1, "not Metalink 4"),
         (HEAD + b"<file><url>" + b"x" * 100_000 + b"</url></file></metalink>", 2, "too much text"),
         (HEAD + b"<a>" * 100 + b"</a>" * 100 + b"</metalink>", 2, "nested too deeply"),
-        (HEAD + b"<file><size>many</size><url>https://a.example/x</url></file></metalink>", 2, "invalid literal"),
+        (
+            HEAD + b"<file><size>many</size><url>https://a.example/x</url></file></metalink>",
+            2,
+            "size must be one whole number",
+        ),
         (HEAD + b"<file name='n'/></metalink>", 2, "has no url"),
     ],
 )
@@ -172,3 +176,130 @@ def test_no_bytes_break_a_reader(data: bytes, kind: str | None) -> None:
 def test_no_record_breaks_the_reader(record: dict[str, object]) -> None:
     (item,) = read(json.dumps(record).encode(), "jsonl")
     assert isinstance(item, JobRequest | BadLine)
+
+
+SHA = "ab" * 32
+
+
+def metalink(inner: str) -> list[JobRequest | BadLine]:
+    return read(HEAD + f"<file name='n'>{inner}<url>https://a.example/x</url></file></metalink>".encode())
+
+
+@pytest.mark.parametrize(
+    ("inner", "word"),
+    [
+        (f"<hash type='sha3-256'>{SHA}</hash>", "no hash of the file can be computed"),
+        ("<hash type='sha-384'>x</hash><hash type=''>y</hash>", "no hash of the file can be computed"),
+        ("<hash>x</hash>", "no hash of the file can be computed"),
+        (f"<hash type='sha-256'>{SHA}</hash><hash type='SHA256'>{'cd' * 32}</hash>", "two different sha256"),
+        ("<hash type='sha-256'>short</hash>", "64 hexadecimal digits"),
+        ("<size>1</size><size>2</size>", "one whole number"),
+        ("<size>-1</size>", "one whole number"),
+        ("<size>1_0</size>", "one whole number"),
+        ("<size>\u0663</size>", "one whole number"),
+        (f"<size>{'9' * 5000}</size>", "one whole number"),
+        ("<size></size>", "one whole number"),
+        ("<url priority='abc'>https://b.example/</url>", "priority"),
+        ("<url priority='0'>https://b.example/</url>", "priority"),
+        ("<url priority='-1'>https://b.example/</url>", "priority"),
+        ("<url priority='\u0663'>https://b.example/</url>", "priority"),
+        (f"<url priority='{'9' * 5000}'>https://b.example/</url>", "priority"),
+        ("<url priority='1000000'>https://b.example/</url>", "priority"),
+        ("<url>not a url</url>", "not a URL"),
+    ],
+)
+def test_a_value_of_a_metalink_that_cannot_be_used_refuses_the_file(inner: str, word: str) -> None:
+    (bad,) = metalink(inner)
+    assert isinstance(bad, BadLine) and word in bad.message and bad.line == 2
+
+
+def test_a_hash_that_can_be_computed_is_enough() -> None:
+    (got,) = metalink(f"<hash type='sha3-256'>x</hash><hash type='SHA-256'>{SHA.upper()}</hash><size> 7 </size>")
+    assert isinstance(got, JobRequest) and got.expect.sha256 == SHA and got.expect.size_bytes == 7
+
+
+def test_priorities_order_the_urls() -> None:
+    (got,) = metalink("<url>https://c.example/</url><url priority='1'>https://b.example/</url>")
+    assert isinstance(got, JobRequest) and got.url == "https://b.example/"
+
+
+@pytest.mark.parametrize("encoding", ["hex", "utf-7", "nonsense", "idna", "rot13", "big5"])
+def test_a_strange_encoding_is_told(encoding: str) -> None:
+    document = f'<?xml version="1.0" encoding="{encoding}"?>'.encode() + HEAD + b"</metalink>"
+    try:
+        assert all(isinstance(item, BadLine) for item in read(document))
+    except BadInput as error:
+        assert str(error)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("fetch", f"https://a.example/x {'9' * 5000} name"),
+        ("fetch", "https://a.example/x \u0663 name"),
+        ("aria2", f"https://a.example/x\n  checksum=sha-256={SHA}\n  checksum=sha-256={'cd' * 32}"),
+        ("arxiv", "\uff12\uff13\uff10\uff11.00001"),
+        ("arxiv", f"2301.00001v{'9' * 5000}"),
+        ("jsonl", '{"url": "https://a.example/x", "size_bytes": 1e999}'),
+        ("jsonl", '{"url": "https://a.example/x", "priority": ' + "9" * 5000 + "}"),
+        ("jsonl", '{"url": "https://a.example/x", "headers": {"X": "\\ud800"}}'),
+        ("jsonl", '{"url": "https://a.example/x", "headers": {"X: y": "z"}}'),
+        ("csv", "url,size_bytes\nhttps://a.example/x,inf"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_a_bad_line(kind: str, text: str) -> None:
+    (bad,) = read(text.encode(), kind)
+    assert isinstance(bad, BadLine) and bad.message
+
+
+def test_a_heading_that_cannot_be_read_is_told() -> None:
+    for heading in ("url," + "x" * 200_000, "url,a\rb"):
+        try:
+            read(f"{heading}\nhttps://a.example/x,y\n".encode(), "csv")
+        except BadInput as error:
+            assert str(error)
+
+
+_VALUE = st.one_of(
+    st.text(max_size=20),
+    st.text(st.characters(categories=["Nd", "No", "Cc", "Zs", "Lo"]), max_size=8),
+    st.sampled_from(["9" * 5000, "-1", "1e9", "0x10", "inf", "nan", "\u0663", "", " ", "\ud800", "\0"]),
+)
+_SHAPES = {
+    "urls": "https://a.example/{}",
+    "aria2": "https://a.example/x\t{}\n  {}={}\n  checksum={}={}\n  header={}: {}\n  out={}",
+    "csv": "url,size_bytes,sha256,priority,mirrors,name\nhttps://a.example/x,{},{},{},{},{}",
+    "metalink": "<metalink xmlns='urn:ietf:params:xml:ns:metalink'><file name='{}'><size>{}</size>"
+    "<hash type='{}'>{}</hash><url priority='{}'>{}</url></file></metalink>",
+    "arxiv": "2301.0000{}v{}",
+    "fetch": "https://a.example/{} {} {}",
+    "sums": "{}  {}",
+}
+
+
+@settings(max_examples=300, deadline=None)
+@given(kind=st.sampled_from(list(_SHAPES)), data=st.data())
+def test_no_value_breaks_a_reader(kind: str, data: st.DataObject) -> None:
+    shape = _SHAPES[kind]
+    text = shape.format(*(data.draw(_VALUE) for _ in range(shape.count("{}"))))
+    try:
+        items = list(read_list(io.BytesIO(text.encode("utf-8", "surrogatepass")), kind, base_url="https://a.example/"))
+    except BadInput as error:
+        assert str(error)
+        return
+    assert all(isinstance(item, JobRequest) or (isinstance(item, BadLine) and item.message) for item in items)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | _VALUE,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_VALUE, inner, max_size=3),
+    max_leaves=5,
+)
+_NAMES = ["mirrors", "headers", "size_bytes", "sha256", "sha512", "md5", "priority", "work_id", "artifact_id", "name"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.sampled_from([*_NAMES, "media_type", "job_type", "source_ref"]), _JSON, max_size=4))
+def test_no_value_breaks_a_record(record: dict[str, object]) -> None:
+    (item,) = read(json.dumps({"url": "https://a.example/x", **record}).encode(), "jsonl")
+    assert isinstance(item, JobRequest) or (isinstance(item, BadLine) and item.message)

@@ -140,6 +140,71 @@ def test_an_object_that_changes_is_never_spliced(origin: Origin) -> None:
             assert body == THING.body and check_stamps(body) == 1
 
 
+def gathered(origin: Origin, how: str, *, least: int, thing: Thing = THING) -> Behaviour:
+    """Answer with 64 KiB and wait until so many have asked; then all of them `hang`, `reset` or `hangup` in one turn."""
+
+    def behave(request: Request, wire: Wire) -> None:
+        code, headers, body = honest(thing, request)
+        wire.answer(code, headers, body[:65_536])
+        while origin.count(request.path) < least:
+            wire.wait(0.005)
+        getattr(wire, how)()
+
+    return behave
+
+
+@pytest.mark.parametrize("how", ["hang", "reset", "hangup"])
+@pytest.mark.parametrize("recovers", [True, False], ids=["then it works", "for good"])
+def test_all_connections_fail_in_one_turn(origin: Origin, how: str, recovers: bool) -> None:
+    """Each stream used to see another one at work and to leave: none was left, and the fetch never ended."""
+    together = gathered(origin, how, least=4)
+    url = origin.add("/a", *([together] * 4), THING if recovers else together)
+    sink = Memory()
+
+    async def once(transfer: Transfer) -> Answer:
+        return await asyncio.wait_for(fetch_in_pieces(transfer, Ask(url), sink, connections=4), 60)
+
+    settings = TransferSettings(stall_s=0.5)
+    if recovers:
+        within(once, settings=settings)
+        assert sink.body == THING.body
+    else:
+        with pytest.raises(Reasoned) as caught:
+            within(once, settings=settings)
+        assert caught.value.reason in ("too_slow", "truncated", "connect")
+        assert THING.body.startswith(sink.body)
+    assert origin.count("/a") <= 30
+
+
+@pytest.mark.parametrize("how", ["hang", "reset", "hangup"])
+def test_the_first_connection_fails_after_the_split(origin: Origin, how: str) -> None:
+    url = origin.add("/a", gathered(origin, how, least=3), THING)
+    sink = Memory()
+    within(lambda t: fetch_in_pieces(t, Ask(url), sink, connections=4), settings=TransferSettings(stall_s=0.5))
+    assert sink.body == THING.body and origin.count("/a") <= 30
+
+
+def test_pieces_that_are_redirected_are_never_spliced(origin: Origin) -> None:
+    """The same size and the same entity tag at another place are still another object."""
+    with Origin("127.0.0.2") as other:
+        there = other.add("/b", replace(other_version(THING, 2), etag=THING.etag))
+        elsewhere = origin.add("/c", replace(other_version(THING, 3), etag=THING.etag))
+        for target in (there, elsewhere):
+            url = origin.add("/a", held(origin), on_range(THING, redirect(target)))
+            try:
+                _, body = pieces(url)
+            except Reasoned as error:
+                assert error.reason == "object_changed"
+            else:
+                assert body == THING.body and check_stamps(body) == 1
+
+
+def test_credentials_in_the_url_go_to_every_piece(origin: Origin) -> None:
+    url = origin.add("/a", held(origin), THING).replace("http://", "http://me:pw@")
+    assert pieces(url)[1] == THING.body
+    assert len(origin.requests) > 1 and all("authorization" in request.headers for request in origin.requests)
+
+
 @pytest.mark.torture
 def test_a_stuck_piece_does_not_hold_the_rest_for_ever(origin: Origin) -> None:
     url = origin.add("/a", held(origin), silent(), THING)

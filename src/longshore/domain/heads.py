@@ -1,4 +1,13 @@
-"""The head of an answer, read strictly. What cannot be read one way only is a protocol error, not a guess."""
+"""The head of an answer, read strictly. What cannot be read one way only is a protocol error, not a guess.
+
+libcurl hands over one header line per call, so the lines are its own: a line feed ends one, with or without a carriage
+return, and folded lines arrive joined. A head is the lines up to an empty one. It begins with a status line, and only a head
+that is informational (or a proxy's answer to CONNECT) is followed by another; whatever comes after the final head is its
+trailer. A line that looks like a status line anywhere else is not one.
+
+Header values are bytes on the wire. They are kept as text of one character per byte (Latin-1), so that a validator, a cookie
+or a redirect's target can be sent back as exactly the bytes that came.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +24,10 @@ from longshore.errors import Reasoned
 MAX_RETRY_AFTER_S: Final = 86_400.0
 _NO_VALIDATORS: Final = Validators()
 _ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]{0,4096}"\Z')
+_DATE = re.compile(r"[ -~]{1,128}\Z")  # what may be sent back as a date
+_STATUS = re.compile(rb"HTTP/([0-9](?:\.[0-9])?) ([1-9][0-9]{2})(?: [^\0\r\n]*)?\r?\n\Z")
+_FIELDS = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]++:[^\0\r\n]*+\r?+\n)*+\Z")
+_SPACE: Final = " \t\r"  # and no other: str.strip would take bytes that mean something to a server
 
 
 @dataclass(slots=True)
@@ -42,71 +55,105 @@ class Head:
     @property
     def encoding(self) -> str | None:
         """The content coding, if it is one that changes the bytes."""
-        value = self.headers.get("content-encoding", "").strip().lower()
-        return value if value not in ("", "identity") else None
+        if "content-encoding" not in self.headers:
+            return None
+        value = self.headers["content-encoding"].lower()
+        return value if any(coding.strip() not in ("", "identity") for coding in value.split(",")) else None
 
 
 def _broken(message: str) -> Reasoned:
     return Reasoned("protocol_error", message)
 
 
-def split_fields(lines: Sequence[bytes]) -> tuple[str, int, dict[str, str], dict[str, list[str]]]:
-    """Give version, status, fields and those that came more than once, of the last head in the lines.
+def split_fields(
+    lines: Sequence[bytes], *, tunnel: bool = False
+) -> tuple[str, int, dict[str, str], dict[str, list[str]]]:
+    """Return version, status, fields and the repeated fields of the final head in the lines.
 
-    Informational heads come before it.
+    With `tunnel`, a proxy may have answered CONNECT before it.
     """
-    text = b"".join(lines).decode("latin-1")
-    if "\r\n\r\n" not in text:
-        text = text.replace("\r\n", "\n").replace("\n", "\r\n")  # bare line feeds are allowed
-    start = text.rfind("\r\nHTTP/")
-    head, end, _trailers = (text[start + 2 :] if start >= 0 else text).partition("\r\n\r\n")
-    if not end:
-        raise _broken("the answer ended inside its headers")
-    rows = head.split("\r\n")  # none is empty: an empty one ends the head
-    parts = rows[0].split(" ", 2)
-    if len(parts) < 2 or not (parts[1].isascii() and parts[1].isdigit()):
-        raise _broken("the status line cannot be read")
+    version, status, rows = _final_head(lines, tunnel=tunnel)
+    block = b"".join(rows)
+    if not _FIELDS.match(block):
+        raise _broken("a header line cannot be read")
     fields: dict[str, str] = {}
     repeated: dict[str, list[str]] = {}
-    name = ""
-    for row in rows[1:]:
-        key, colon, value = row.partition(":")
-        if row[0] in " \t":  # a folded line goes on with the field before it
-            if name:
-                fields[name] += " " + row.strip()
-        elif colon:
-            name, value = key.lower(), value.strip()
-            if name not in fields:
-                fields[name] = value
-            else:
-                repeated.setdefault(name, [fields[name]]).append(value)
-                fields[name] += ", " + value
-    return parts[0], int(parts[1]), fields, repeated
+    for row in block.decode("latin-1").split("\n")[:-1]:
+        key, _, value = row.partition(":")
+        name, value = key.lower(), value.strip(_SPACE)
+        if name not in fields:
+            fields[name] = value
+        else:
+            repeated.setdefault(name, [fields[name]]).append(value)
+            fields[name] += ", " + value
+    return version, status, fields, repeated
 
 
-def parse_head(lines: Sequence[bytes], url: str, hops: tuple[str, ...] = ()) -> Head:
+def _final_head(lines: Sequence[bytes], *, tunnel: bool) -> tuple[str, int, Sequence[bytes]]:
+    """Return version, status and field lines of the first head that is neither informational nor a tunnel's."""
+    start = 0
+    while True:
+        end = start
+        while end < len(lines) and lines[end] not in (b"\r\n", b"\n"):
+            end += 1
+        if end >= len(lines):
+            raise _broken("the answer ended inside its headers")
+        match = _STATUS.match(lines[start]) if end > start else None
+        if match is None:
+            raise _broken("the status line cannot be read")
+        version, status = match[1].decode(), int(match[2])
+        more = end + 1 < len(lines) and _STATUS.match(lines[end + 1]) is not None
+        informational = 100 <= status < 200 and status != 101
+        if not informational and not (tunnel and more and 200 <= status < 300):
+            return version, status, lines[start + 1 : end]
+        start = end + 1
+
+
+def parse_head(lines: Sequence[bytes], url: str, hops: tuple[str, ...] = (), *, tunnel: bool = False) -> Head:
     """Read the collected header lines of an HTTP answer."""
-    version, status, fields, repeated = split_fields(lines)
+    version, status, fields, repeated = split_fields(lines, tunnel=tunnel)
     try:
         length = parse_length(fields["content-length"]) if "content-length" in fields else None
     except ValueError as error:
         raise _broken(f"Content-Length: {error}") from None
-    chunked = "transfer-encoding" in fields
-    if chunked and length is not None:
+    chunked = "transfer-encoding" in fields and _is_chunked(fields["transfer-encoding"])
+    if "transfer-encoding" in fields and length is not None:
         raise _broken("Content-Length and Transfer-Encoding together")
-    kind = fields.get("content-type")
+    if "location" in repeated:
+        raise _broken("several Locations")
+    kind, span = fields.get("content-type"), parse_content_range(fields.get("content-range"))
     return Head(
         status=status,
         url=url,
         headers=fields,
         validators=_validators(fields, repeated),
         length=length,
-        content_range=parse_content_range(fields.get("content-range")),
+        content_range=span,
         media_type=(kind.partition(";")[0].strip().lower() or None) if kind else None,
         hops=hops,
         cookies=tuple(repeated.get("set-cookie", (fields["set-cookie"],))) if "set-cookie" in fields else (),
-        delimited=length is not None or chunked or not version.startswith("HTTP/1"),
+        delimited=_is_delimited(version, status, length, span, chunked=chunked),
     )
+
+
+def _is_chunked(value: str) -> bool:
+    """Tell whether the last chunk marks the end; a coding that we did not ask for would leave its bytes encoded."""
+    coding = value.lower()
+    if coding not in ("chunked", "identity"):
+        raise _broken("a Transfer-Encoding that was not asked for")
+    return coding == "chunked"
+
+
+def _is_delimited(version: str, status: int, length: int | None, span: ContentRange | None, *, chunked: bool) -> bool:
+    """Tell whether the end of this body can be told from a cut.
+
+    A declared length, a range of known length and a last chunk do. HTTP/2 and HTTP/3 mark the end, too, but libcurl reports
+    a stream that was reset with NO_ERROR as if it had ended, so that without a length nobody can tell. An HTTP/1.0 server
+    cannot have meant chunks.
+    """
+    if length is not None or (status == 206 and span is not None and span.length is not None):
+        return True
+    return chunked and version != "1.0"
 
 
 def _validators(fields: dict[str, str], repeated: dict[str, list[str]]) -> Validators:
@@ -116,7 +163,10 @@ def _validators(fields: dict[str, str], repeated: dict[str, list[str]]) -> Valid
     if repeated:  # two entity tags are none
         etag = None if "etag" in repeated else etag
         date = None if "last-modified" in repeated else date
-    return Validators(etag if etag is not None and valid_etag(etag) else None, date)
+    return Validators(
+        etag if etag is not None and valid_etag(etag) else None,
+        date if date is not None and _DATE.match(date) else None,  # what cannot be sent back is not a validator
+    )
 
 
 def valid_etag(value: str) -> bool:

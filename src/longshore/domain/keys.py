@@ -121,7 +121,7 @@ def shown(raw: str) -> str:
 
 
 def canonical_url(raw: str) -> str:
-    """Give a URL's identity: the WHATWG href without fragment. The raw URL is what is requested."""
+    """Give a URL's identity: the WHATWG href without fragment. It is also what is requested."""
     check_text("url", raw)
     try:
         url = ada_url.URL(raw)

@@ -29,6 +29,7 @@ class TransferSettings:
     """Limits of every transfer. A limit of 0 is off; seconds may be fractions."""
 
     concurrency: int = 32
+    connections: int = 64  # open at once, idle ones included
     max_bytes: int = 1 << 40
     deadline_s: float = 0.0  # whole transfer, redirects included
     connect_s: float = 30.0  # resolve, connect, handshake

@@ -43,7 +43,7 @@ class JobRequest:
     key: str | None  # idempotency_key; None for a job that is never the same as another
     work_id: str | None = None
     source_ref: str | None = None  # the seeds' *input* artifact_id
-    url: str | None = None  # as given: what is requested
+    url: str | None = None  # as given; its canonical form is what is requested
     canonical_url: str | None = None
     host: str = ""  # what politeness is counted under; "" when no host is involved
     mirrors: tuple[str, ...] = ()

@@ -88,6 +88,12 @@ _ALL: Final = (
     Reason("too_slow", _T, "slower than transfer.min_speed_bytes_s, or stalled", "lower the limit or try later"),
     Reason("deadline", _T, "not finished within transfer.deadline_s", "raise the deadline"),
     Reason("quota_exceeded", _O, "the tenant's budget does not allow it", "raise quota.tenant_bytes or purge"),
+    Reason(
+        "too_many_files",
+        _I,
+        "the process may not open more files or connections",
+        "raise `ulimit -n`; work goes on with fewer connections",
+    ),
     Reason("disk_full", _I, "no room on the store's disk", "make room; work goes on by itself"),
     Reason("disk_error", _I, "the disk reported an error", "check the disk and the kernel's log"),
     Reason("store_unavailable", _I, "the store does not answer", "check the store; work goes on by itself"),
@@ -122,7 +128,7 @@ _ALL: Final = (
 REASONS: Final[dict[str, Reason]] = {reason.name: reason for reason in _ALL}
 
 _TRANSIENT_HTTP: Final = frozenset(
-    {408, 421, 423, 425, 429, 500, 502, 503, 504, 507, 509, 520, 521, 522, 523, 524, 529}
+    {202, 408, 421, 423, 425, 429, 500, 502, 503, 504, 507, 509, 520, 521, 522, 523, 524, 529}
 )
 
 
@@ -141,6 +147,6 @@ def reason_named(name: str) -> Reason:
             Kind.TRANSIENT if transient else Kind.PERMANENT,
             f"the server answered {status}",
             "tried again later" if transient else "check the URL",
-            host_fault=transient and status != 429,
+            host_fault=transient and status not in (202, 429),  # neither is a fault of the host
         )
     return REASONS[name]

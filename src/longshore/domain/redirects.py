@@ -1,4 +1,8 @@
-"""Where a URL leads and whether we follow: each hop is judged before anything is sent."""
+"""Where a URL leads and whether we follow: each hop is judged before anything is sent.
+
+What is requested is the canonical URL (the WHATWG href without fragment, credentials taken out), the same text that a job's
+identity is made of: two URLs that are one job are one request. Percent-escapes stay as they were written.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +14,14 @@ from urllib.parse import unquote
 import ada_url
 
 from longshore.domain.limits import SCHEMES, Credential
+from longshore.domain.plain import CANONICAL
 from longshore.domain.redaction import safe_url
 from longshore.errors import Reasoned
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _WEB: Final = frozenset({"http", "https"})
-# A URL that is sent as it was written: plain printable ASCII that needs no repair.
-_PLAIN = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#\\@]+(?P<rest>[/?][!$-;=?-\[\]_a-z~|]*)?\Z", re.ASCII)
-# The usual case, which is read just as the WHATWG parser reads it, in a tenth of the time.
-_USUAL = re.compile(r"(https?)://([a-z0-9][a-z0-9.-]*[a-z0-9])(?::([1-9]\d{0,4}))?(/[!$-;=?-\[\]_a-z~|]*)\Z", re.ASCII)
-_UNUSUAL_NAME = re.compile(r"\.\.|--|\.-|-\.")
-_OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
-_IPV4 = re.compile(rf"(?:{_OCTET}\.){{3}}{_OCTET}\Z", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_BEYOND_ASCII = re.compile(r"[\x80-\xff]")
 _DEFAULT_PORT: Final = {"http": "80", "https": "443", "ftp": "21", "ftps": "990", "sftp": "22"}
 
 
@@ -66,16 +65,12 @@ def read_target(raw: str) -> Target:
 
 
 def _usual_target(raw: str) -> Target | None:
-    match = _USUAL.match(raw)
-    if match is None:
+    """Read a URL that is its own canonical form, just as the WHATWG parser reads it, in a tenth of the time."""
+    match = CANONICAL.fullmatch(raw)
+    if match is None or "xn--" in raw:
         return None
-    scheme, name, port, rest = match.groups()
-    if _UNUSUAL_NAME.search(name) or (port is not None and int(port) > 65_535):
-        return None
-    if name[name.rfind(".") + 1].isdigit() and not _IPV4.match(name):
-        return None
-    host = name if port is None or port == _DEFAULT_PORT[scheme] else f"{name}:{port}"
-    return Target(f"{scheme}://{host}{rest}", scheme, host, name)
+    host = match[1]
+    return Target(raw, raw[: raw.index(":")], host, host.partition(":")[0])
 
 
 def _any_target(raw: str) -> Target:
@@ -92,12 +87,12 @@ def _any_target(raw: str) -> Target:
         raise Reasoned("bad_url", f"the URL has no host: {safe_url(raw, 200)}")
     host = _host(parsed, scheme)
     target = Target(
-        url=_sent(raw, parsed, scheme, host),
+        url=_sent(parsed, scheme, host),
         scheme=scheme,
         host=host,
         hostname=parsed.hostname.strip("[]"),
-        username=unquote(parsed.username) or None,
-        password=unquote(parsed.password) or None,
+        username=unquote(parsed.username, errors="surrogateescape") or None,  # bytes that are not UTF-8 stay bytes
+        password=unquote(parsed.password, errors="surrogateescape") or None,
     )
     if scheme not in _WEB:
         _check_file_target(target)
@@ -109,19 +104,18 @@ def _host(parsed: ada_url.URL, scheme: str) -> str:
     return parsed.hostname if parsed.port in ("", _DEFAULT_PORT[scheme]) else parsed.host
 
 
-def _sent(raw: str, parsed: ada_url.URL, scheme: str, host: str) -> str:
-    """Choose the text to request: as written when that is unambiguous, else as a browser would write it."""
-    if scheme in _WEB:
-        match = _PLAIN.match(raw.partition("#")[0])
-        if match:
-            rest = match["rest"] or "/"
-            return f"{scheme}://{host}{rest if rest[0] == '/' else '/' + rest}"
-    return f"{scheme}://{host}{parsed.pathname or '/'}{parsed.search}"
+def _sent(parsed: ada_url.URL, scheme: str, host: str) -> str:
+    """Return the text to request: the canonical URL without credentials and fragment."""
+    if scheme not in _WEB:
+        query = parsed.search.replace("?", "%3F")  # there are no queries: a question mark belongs to the name
+        return f"{scheme}://{host}{parsed.pathname or '/'}{query}"
+    rest = str(parsed.href).partition("#")[0].split("/", 3)[3]  # an empty query is part of it: `/a?` is not `/a`
+    return f"{scheme}://{host}/{rest}"
 
 
 def _check_file_target(target: Target) -> None:
     path = target.url.split("://", 1)[1].partition("/")[2]
-    if not path or path.endswith("/"):
+    if not path or unquote(path).endswith("/"):  # libcurl splits the decoded path, and lists what ends in a slash
         raise Reasoned("bad_url", f"{target.scheme}: names a directory, not a file")
     if _CONTROL.search(unquote(path)) or ";type=" in path.lower():
         raise Reasoned("bad_url", f"{target.scheme}: the path has control characters or a transfer type")
@@ -134,7 +128,7 @@ def next_target(current: Target, location: str | None) -> Target:
     if _CONTROL.search(location):
         raise Reasoned("forbidden_redirect", "the redirect's Location has control characters")
     try:
-        resolved = ada_url.URL(location, base=current.url)
+        resolved = ada_url.URL(_escaped(location), base=current.url)
     except ValueError:
         raise Reasoned("forbidden_redirect", "the redirect's Location is not a URL") from None
     scheme = resolved.protocol[:-1]
@@ -144,5 +138,13 @@ def next_target(current: Target, location: str | None) -> Target:
         raise Reasoned("forbidden_redirect", f"a redirect leads from https to http ({resolved.host})")
     if resolved.username or resolved.password:
         raise Reasoned("forbidden_redirect", f"a redirect carries credentials ({resolved.host})")
-    absolute = location if _PLAIN.match(location.partition("#")[0]) else str(resolved.href)
-    return read_target(absolute)
+    return read_target(str(resolved.href))
+
+
+def _escaped(location: str) -> str:
+    """Percent-encode the bytes beyond ASCII one by one, as browsers do: the server meant its own bytes.
+
+    A header's text has one character per byte, so that a Location in UTF-8 becomes its UTF-8 escapes and one in Latin-1 its
+    own. In a host name the URL parser decodes them again.
+    """
+    return location if location.isascii() else _BEYOND_ASCII.sub(lambda one: f"%{ord(one[0]):02X}", location)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from longshore.domain.heads import Head
@@ -55,9 +56,33 @@ def split(*, left_bytes: int, rate_bytes_s: float, count: int, ours: bool) -> Sp
     return Split(count, piece, min(WINDOW_BYTES, 3 * count * piece))
 
 
-def piece_fault(head: Head, *, etag: str, total: int, start: int, end: int) -> str | None:
-    """Say why an answer is not the piece [start, end) of that object, or None when all its claims are right."""
+class Step(Enum):
+    """What the coordination of one body does next."""
+
+    FETCH = "fetch"  # start a stream for the next piece
+    WAIT = "wait"  # a stream works, or the sink has to go on first
+    ONE_STREAM = "one_stream"  # give the pieces up: one stream fetches the rest
+
+
+def next_step(*, moving: int, parked: bool, connections: int, pieces: bool, held: bool) -> Step:
+    """Decide what happens after any event, so that a body that is not over always has something that moves it.
+
+    `moving`: streams that receive. `parked`: the first stream has reached bytes that others are to fetch, and waits until one
+    of them is known to. `connections`: how many streams are allowed, the parked one included. `pieces`: there is a piece to
+    ask for. `held`: the sink has paused delivery and will resume it.
+    """
+    if pieces and moving + parked < connections:
+        return Step.FETCH
+    if moving or (held and not parked):
+        return Step.WAIT
+    return Step.ONE_STREAM
+
+
+def piece_fault(head: Head, *, url: str, etag: str, total: int, start: int, end: int) -> str | None:
+    """Return why an answer is not the piece [start, end) of the object at `url`, or None when all its claims are right."""
     span = head.content_range
+    if head.url != url:
+        return "other_url"  # an equal entity tag at another place is another object
     if head.status != 206:
         return "no_accept_ranges"
     if head.encoding is not None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from longshore.domain.notes import Listener
 from longshore.domain.states import DOWNLOAD
 from longshore.engine.berths import Berths
+from longshore.engine.descriptors import within_the_limit
 from longshore.engine.errands import Tools
 from longshore.engine.flow import Flow
 from longshore.engine.handlers import Handlers
@@ -61,9 +62,10 @@ class Yard:
 async def crew(yard: Yard, listener: Listener | None, *, details: bool = True) -> AsyncIterator[Tools]:
     """Make the tools of one worker in the running loop; without `details` its notes say what is counted, no more."""
     threads = ThreadPoolExecutor(STORE_THREADS, "longshore-store")
-    settings, ledger, store = yard.engine, yard.ledger, yard.store
+    ledger, store = yard.ledger, yard.store
+    settings, limits = within_the_limit(yard.engine, yard.transfer)
     watch = Watch(ledger.now, store.path, listener, details=details)
-    async with Transfer(yard.transfer, yard.policy) as transfer:
+    async with Transfer(limits, yard.policy) as transfer:
         berths = Berths(settings.concurrency, breaker_failures=yard.hosts.breaker_failures)
         publisher = Publisher(ledger, store, threads, items=settings.batch_items, size=settings.batch_bytes)
         publisher.on_change = lambda waiting: berths.close() if waiting > WAITING_BYTES else berths.open()

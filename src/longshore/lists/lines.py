@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
@@ -117,3 +117,14 @@ def text_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, str | BadLine]]:
             yield number, line.decode()
         except UnicodeDecodeError as error:
             yield number, BadLine(number, f"not UTF-8 at byte {error.start + 1}")
+
+
+def agreed(digests: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the digests of one file, each algorithm once; raise `BadInput` when two of one algorithm differ."""
+    found: dict[str, tuple[str, str]] = {}
+    for algorithm, value in digests:
+        name = algorithm.lower().replace("-", "")
+        before = found.setdefault(name, (algorithm, value))
+        if before[1].strip().lower() != value.strip().lower():
+            raise BadInput(f"two different {name} digests for one file")
+    return list(found.values())

@@ -12,7 +12,7 @@ from longshore.domain.requests import DIGEST_LENGTHS, download_request
 from longshore.errors import BadInput
 from longshore.lists.lines import BadLine, text_lines
 
-FETCH_LINE: Final = re.compile(r"(\S+)[ \t]+(\d+|-)[ \t]+(\S.*)\Z")
+FETCH_LINE: Final = re.compile(r"(\S+)[ \t]+([0-9]{1,19}|-)[ \t]+(\S.*)\Z")
 SUM_LINE: Final = re.compile(r"(\\?)([0-9a-fA-F]{32,128}) [ *](.+)\Z")
 BSD_LINE: Final = re.compile(r"(MD5|SHA1|SHA256|SHA512) \((.+)\) = ([0-9a-fA-F]+)\Z")
 _BY_LENGTH: Final = {length: name for name, length in DIGEST_LENGTHS.items()}

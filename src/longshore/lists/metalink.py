@@ -1,10 +1,14 @@
 """Metalink 4 (RFC 5854), read as it streams in.
 
 The parser never fetches anything and refuses every document type declaration: there are no entities, so none explode.
+A file is refused when a value of it cannot be read, when two of its values contradict each other, and when it has hashes but
+none of a type that we can compute: it must not be taken as if it could be verified. Beside one that can be computed, a hash
+of an unknown type is passed over.
 """
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,10 +18,12 @@ from xml.parsers import expat
 from longshore.domain.model import JobRequest
 from longshore.domain.requests import DIGEST_LENGTHS, download_request
 from longshore.errors import BadInput
-from longshore.lists.lines import BadLine
+from longshore.lists.lines import BadLine, agreed
 
 NAMESPACE: Final = "urn:ietf:params:xml:ns:metalink"
 _LAST: Final = 999_999  # what RFC 5854 says of a URL without priority
+_PRIORITY: Final = re.compile(r"0{0,8}[1-9][0-9]{0,5}\Z")
+_SIZE: Final = re.compile(r"[0-9]{1,19}\Z")
 _MAX_TEXT: Final = 64 << 10
 _MAX_URLS: Final = 1000
 _MAX_DEPTH: Final = 64
@@ -31,21 +37,48 @@ class _Refused(Exception):
 class _File:
     line: int
     name: str | None
-    size: str | None = None
-    urls: list[tuple[int, str]] = field(default_factory=list)
-    hashes: dict[str, str] = field(default_factory=dict)
+    sizes: set[str] = field(default_factory=set)
+    urls: list[tuple[str, str]] = field(default_factory=list)  # priority, URL
+    hashes: set[tuple[str, str]] = field(default_factory=set)  # type, value
 
     def request(self) -> JobRequest | BadLine:
         """Make the job: URLs by priority, the best first."""
-        ordered = [url for _, url in sorted(self.urls, key=lambda pair: pair[0])]
         try:
+            ordered = [
+                url for _, url in sorted(((_priority(text), url) for text, url in self.urls), key=lambda p: p[0])
+            ]
             if not ordered:
                 raise BadInput(f"file {self.name or ''!r:.100} has no url")
-            size = int(self.size) if self.size else None
-            digests = [(name, value) for name, value in self.hashes.items() if name.replace("-", "") in DIGEST_LENGTHS]
-            return download_request(ordered[0], mirrors=ordered[1:], size_bytes=size, digests=digests, name=self.name)
-        except (BadInput, ValueError) as error:
+            return download_request(
+                ordered[0], mirrors=ordered[1:], size_bytes=self._size(), digests=self._digests(), name=self.name
+            )
+        except BadInput as error:
             return BadLine(self.line, str(error))
+
+    def _size(self) -> int | None:
+        if not self.sizes:
+            return None
+        (first, *others) = sorted(self.sizes)
+        if others or not _SIZE.match(first):
+            raise BadInput(f"size must be one whole number, not {', '.join(sorted(self.sizes))[:80]!r}")
+        return int(first)
+
+    def _digests(self) -> list[tuple[str, str]]:
+        known = {(name, value) for name, value in self.hashes if name.replace("-", "") in DIGEST_LENGTHS}
+        if self.hashes and not known:
+            types = ", ".join(sorted({name or "none" for name, _ in self.hashes}))
+            raise BadInput(
+                f"no hash of the file can be computed here (types: {types[:80]}); {', '.join(DIGEST_LENGTHS)} can"
+            )
+        return agreed(sorted(known))
+
+
+def _priority(text: str) -> int:
+    if not text:
+        return _LAST
+    if not _PRIORITY.match(text):
+        raise BadInput(f"a url's priority is a whole number from 1 to {_LAST}, not {text[:80]!r}")
+    return int(text)
 
 
 class _Reader:
@@ -103,12 +136,11 @@ class _Reader:
 
     def _keep(self, file: _File, name: str, text: str) -> None:
         if name == "size":
-            file.size = text
+            file.sizes.add(text)
         elif name == "hash":
-            file.hashes[self.attributes.get("type", "").lower()] = text
+            file.hashes.add((self.attributes.get("type", "").strip().lower(), text.lower()))
         elif name == "url" and len(file.urls) < _MAX_URLS:
-            priority = self.attributes.get("priority", "")
-            file.urls.append((int(priority) if priority.isdecimal() else _LAST, text))
+            file.urls.append((self.attributes.get("priority", "").strip(), text))
 
 
 def read_metalink(blocks: Iterator[bytes]) -> Iterator[JobRequest | BadLine]:
@@ -120,7 +152,7 @@ def read_metalink(blocks: Iterator[bytes]) -> Iterator[JobRequest | BadLine]:
             while reader.ready:
                 yield reader.ready.popleft()
         reader.parser.Parse(b"", True)
-    except (expat.ExpatError, _Refused) as error:
+    except (expat.ExpatError, _Refused, ValueError, LookupError) as error:  # the last two: of a declared encoding
         yield from reader.ready
         reason = expat.ErrorString(error.code) if isinstance(error, expat.ExpatError) else str(error)
         yield BadLine(reader.parser.CurrentLineNumber, f"the document ends here for us: {reason}")

@@ -71,7 +71,7 @@ def _whole(name: str, value: object) -> int:
         if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
             raise ValueError
         return int(value)  # type: ignore[call-overload, no-any-return]
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         raise BadInput(f"{name} must be a whole number, not {value!r:.80}") from None
 
 
@@ -144,7 +144,10 @@ def csv_rows(blocks: Iterator[bytes]) -> Iterator[tuple[int, int, list[str], lis
     while header_line and (not header_line.strip() or header_line.startswith("#")):
         header_line, above = next(lines, ""), above + 1
     delimiter = max(",;\t", key=header_line.count)
-    header = [name.strip().lower() for name in next(csv.reader([header_line], delimiter=delimiter), [])]
+    try:
+        header = [name.strip().lower() for name in next(csv.reader([header_line], delimiter=delimiter), [])]
+    except csv.Error as error:
+        raise BadInput(f"line {above}: the heading is not CSV: {error}") from None
     rows = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
         number = rows.line_num + above + 1
@@ -229,7 +232,9 @@ def read_parquet(stream: BinaryIO) -> Iterator[JobRequest | BadLine]:
             for record in batch.to_pylist():
                 number += 1
                 yield _attempt(number, _lowered(record), request_of)
-    except (pa.ArrowException, OSError) as error:
+    except BadInput:
+        raise
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:  # e.g. text that is not UTF-8
         raise BadInput(f"the Parquet file is damaged after row {number}: {str(error)[:300]}") from None
 
 

@@ -94,6 +94,8 @@ def _read_markup(blocks: Iterable[bytes]) -> None:
             if declared:
                 return  # the reader refuses it with its own words, before any job
         parser.Parse(b"", True)
+    except (ValueError, LookupError) as error:
+        raise BadInput(f"the XML declares an encoding that cannot be read: {error}") from None
     except expat.ExpatError as error:
         if declared:
             return

@@ -15,7 +15,7 @@ from typing import Any, Final
 from longshore.domain.model import JobRequest
 from longshore.domain.requests import download_request, plain_request
 from longshore.errors import BadInput, NotAUrl
-from longshore.lists.lines import BadLine, text_lines
+from longshore.lists.lines import BadLine, agreed, text_lines
 
 _OPTION: Final = re.compile(r"\s+([a-z][a-z0-9-]*)=(.*)\Z")
 _HEADERS: Final = {"referer": "Referer", "user-agent": "User-Agent"}
@@ -89,7 +89,10 @@ class _Item:
                 return download_request(self.line)
             url, *mirrors = self.line.split("\t")
             mirrors = [mirror.strip() for mirror in mirrors if mirror.strip()]
-            return download_request(url.strip(), mirrors=mirrors, **(self.options or {}))
+            options = self.options or {}
+            if "digests" in options:
+                options["digests"] = agreed(options["digests"])
+            return download_request(url.strip(), mirrors=mirrors, **options)
         except NotAUrl as error:
             if " " in self.line:
                 return BadLine(self.number, f"{error} (mirrors are separated by TAB)")

@@ -14,7 +14,8 @@ from longshore.lists.lines import BadLine, text_lines
 PDF: Final = "application/pdf"
 _DOI_PREFIX: Final = re.compile(r"(?:https?://(?:dx\.)?doi\.org/|doi:)?(10\..+)\Z", re.IGNORECASE)
 ARXIV_ID: Final = re.compile(
-    r"(?:arxiv:)?(?P<base>\d{4}\.\d{4,5}|[a-z-]+(?:\.[a-z]{2})?/\d{7})(?P<version>v\d+)?\Z", re.IGNORECASE
+    r"(?:arxiv:)?(?P<base>\d{4}\.\d{4,5}|[a-z-]+(?:\.[a-z]{2})?/\d{7})(?P<version>v\d{1,9})?\Z",
+    re.IGNORECASE | re.ASCII,
 )
 
 

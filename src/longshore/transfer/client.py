@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Coroutine
@@ -19,7 +20,9 @@ from longshore.domain.verdict import is_challenge
 from longshore.errors import Reasoned
 from longshore.transfer.asks import Answer, Ask, Sink
 from longshore.transfer.cookies import Cookies
-from longshore.transfer.line import Line, basic
+from longshore.transfer.gate import Gate
+from longshore.transfer.header_lines import HeaderLine, as_received, as_written, check_settings, credential_lines
+from longshore.transfer.line import Line
 from longshore.transfer.reactor import Reactor
 from longshore.transfer.remote import RemoteFile
 from longshore.transfer.trust import ca_file, with_netrc
@@ -27,7 +30,7 @@ from longshore.transfer.watchdog import Watchdog
 
 _LITERAL: Final = re.compile(r"[\d.]+\Z|.*:", re.ASCII)
 _IDENTITY: Final = "Accept-Encoding: identity"
-_PLAIN: Final = [_IDENTITY]
+_PLAIN: Final[list[HeaderLine]] = [_IDENTITY]
 
 
 class Transfer:
@@ -35,9 +38,11 @@ class Transfer:
 
     def __init__(self, settings: TransferSettings | None = None, policy: NetworkPolicy | None = None) -> None:
         self.settings = settings = settings or TransferSettings()
+        check_settings(settings)
         self.policy = policy or NetworkPolicy()
         self._loop = asyncio.get_running_loop()
-        self._reactor = Reactor(self._loop, connections=max(64, 2 * settings.concurrency))
+        self._reactor = Reactor(self._loop, connections=settings.connections)
+        self._gate = Gate(settings.concurrency)
         self._watchdog = Watchdog(self._loop, self._reactor, settings)
         self._idle: list[Line] = []
         self._ca_file = ca_file(settings.ca_file)
@@ -103,14 +108,8 @@ class Transfer:
         seen: set[str] = {target.url}
         hops: tuple[str, ...] = ()
         while True:
-            line = self._line(target)
             headers = self._headers(ask, target, own=target.origin == first.origin, cookies=cookies)
-            try:
-                await line.run(ask, target, headers, sink=sink, hops=hops, max_bytes=self._most(ask))
-            except BaseException:
-                line.close()  # a handle that was cut in the middle is not used again
-                raise
-            self._give_back(line)
+            line = await self._exchange(ask, target, headers, sink, hops)
             head = line.head
             assert head is not None
             if head.status not in REDIRECTS:
@@ -128,6 +127,28 @@ class Transfer:
             if target.url in seen and (cookies is None or state in seen):
                 raise Reasoned("redirect_loop", f"{target.host}: the redirects go in a circle")
             seen |= {target.url, state}
+
+    async def _exchange(
+        self, ask: Ask, target: Target, headers: list[HeaderLine], sink: Sink | None, hops: tuple[str, ...]
+    ) -> Line:
+        """Send one request and return its line when the answer is over."""
+        await self._gate.enter()
+        line: Line | None = None
+        well = False
+        try:
+            line = self._line(target)
+            await line.run(ask, target, headers, sink=sink, hops=hops, max_bytes=self._most(ask))
+            well = True
+        except BaseException:
+            if line is not None:
+                line.close()  # a handle that was cut in the middle is not used again
+            raise
+        finally:
+            self._gate.leave(starved=line is not None and line.starved, well=well)
+            limit = self._gate.limit
+            self._reactor.bound(None if limit is None else math.ceil(limit))
+        self._give_back(line)
+        return line
 
     def _line(self, target: Target) -> Line:
         if self._closed:
@@ -156,18 +177,18 @@ class Transfer:
     def _most(self, ask: Ask) -> int:
         return self.settings.max_bytes if ask.max_bytes is None else min(ask.max_bytes, self.settings.max_bytes)
 
-    def _headers(self, ask: Ask, target: Target, *, own: bool, cookies: Cookies | None) -> list[str]:
+    def _headers(self, ask: Ask, target: Target, *, own: bool, cookies: Cookies | None) -> list[HeaderLine]:
         """Give the header lines for one hop: what the job adds goes to its own origin, secrets to their own host."""
         credential = target.credential or self._credential(target)
         if not ask.headers and not ask.ranged and not ask.conditional and credential is None and cookies is None:
             return _PLAIN
-        lines = [_IDENTITY, *ask.conditions()]
-        lines += [f"{name}: {value}" for name, value in ask.headers if own or name.lower() in ANYWHERE]
+        lines: list[HeaderLine] = [_IDENTITY, *map(as_received, ask.conditions())]
+        lines += [as_written(f"{name}: {value}") for name, value in ask.headers if own or name.lower() in ANYWHERE]
         named = {name.lower() for name, _ in ask.headers} if own else ()
         if credential is not None and "authorization" not in named:
-            lines += basic(credential)
+            lines += credential_lines(credential)
         if cookies is not None and "cookie" not in named and (line := cookies.line(target.url)):
-            lines.append(line)
+            lines.append(as_received(line))
         return lines
 
     def _credential(self, target: Target) -> Credential | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from email.message import Message
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, cast
@@ -32,7 +33,11 @@ class Cookies:
             return
         if self._jar is None:
             self._jar = CookieJar(DefaultCookiePolicy(strict_domain=True))
-        self._jar.extract_cookies(cast("Any", _Answer(lines[:50])), Request(url))
+        for line in lines[:50]:
+            with contextlib.suppress(
+                Exception
+            ):  # the standard library's parser trips over some; such a cookie is not kept
+                self._jar.extract_cookies(cast("Any", _Answer((line,))), Request(url))
 
     def line(self, url: str) -> str | None:
         """Give the Cookie header line for a URL, if there is anything to send."""

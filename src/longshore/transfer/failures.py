@@ -53,6 +53,7 @@ _BY_CODE: Final = {
     pycurl.E_BAD_DOWNLOAD_RESUME: "bad_range",
     pycurl.E_RANGE_ERROR: "bad_range",
     pycurl.E_FTP_COULDNT_USE_REST: "bad_range",
+    pycurl.E_QUOTE_ERROR: "bad_range",  # REST is the only such command that may not fail
     pycurl.E_OUT_OF_MEMORY: "internal_error",
     pycurl.E_FAILED_INIT: "internal_error",
 }

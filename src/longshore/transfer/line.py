@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
-from base64 import b64encode
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, cast
@@ -13,11 +13,13 @@ import pycurl
 
 from longshore.domain.addresses import NetworkPolicy
 from longshore.domain.heads import Head, parse_head
-from longshore.domain.limits import Credential, TransferSettings
+from longshore.domain.limits import TransferSettings
 from longshore.domain.redirects import REDIRECTS, Target
 from longshore.errors import Reasoned
 from longshore.transfer.asks import Ask, Sink
 from longshore.transfer.failures import failure
+from longshore.transfer.gate import NO_DESCRIPTOR
+from longshore.transfer.header_lines import HeaderLine, as_bytes
 from longshore.transfer.reactor import Reactor
 from longshore.transfer.straight import FROM, WORTH, Open, Straight
 
@@ -42,7 +44,7 @@ class Line:
         self._settings = settings
         self._policy = policy
         self.lines: list[bytes] = []
-        self._sent_headers: list[str] | None = None
+        self._sent_headers: list[HeaderLine] | None = None
         self._sent_nobody = False
         self._sent_exactly = False
         self._sent_most = -1
@@ -58,6 +60,8 @@ class Line:
         self.held = False
         self.refused: str | None = None
         self.opened = 0
+        self.no_socket = ""
+        self.starved = False  # there was no descriptor for a socket
         self.moved = (0.0, -1)  # when the watchdog last saw progress, and how far it was
         self.pace = (0.0, 0)  # where the speed window began
         self._fault: BaseException | None = None
@@ -73,9 +77,9 @@ class Line:
         easy.setopt(pycurl.FOLLOWLOCATION, 0)
         easy.setopt(pycurl.PATH_AS_IS, 1)
         easy.setopt(pycurl.HTTP09_ALLOWED, 0)
-        easy.setopt(pycurl.PROXY, settings.proxy or "")  # an empty one switches the environment's off
+        easy.setopt(pycurl.PROXY, as_bytes(settings.proxy or ""))  # an empty one switches the environment's off
         easy.setopt(pycurl.NETRC, pycurl.NETRC_IGNORED)
-        easy.setopt(pycurl.USERAGENT, settings.user_agent)
+        easy.setopt(pycurl.USERAGENT, as_bytes(settings.user_agent))
         easy.setopt(pycurl.BUFFERSIZE, max(16_384, min(settings.chunk_bytes, 524_288)))
         easy.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(settings.connect_s * 1000)))
         easy.setopt(pycurl.TCP_KEEPALIVE, 1)
@@ -85,7 +89,7 @@ class Line:
         easy.setopt(pycurl.SSL_VERIFYHOST, 2)
         easy.setopt(pycurl.SSLVERSION, pycurl.SSLVERSION_TLSv1_2)
         if ca_file is not None:
-            easy.setopt(pycurl.CAINFO, ca_file)
+            easy.setopt(pycurl.CAINFO, as_bytes(ca_file))
         easy.setopt(pycurl.HEADERFUNCTION, self.lines.append)  # no Python runs per header line
         easy.setopt(pycurl.WRITEFUNCTION, self._write)
         easy.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
@@ -93,7 +97,14 @@ class Line:
     # --- one exchange
 
     def run(
-        self, ask: Ask, target: Target, headers: list[str], *, sink: Sink | None, hops: tuple[str, ...], max_bytes: int
+        self,
+        ask: Ask,
+        target: Target,
+        headers: list[HeaderLine],
+        *,
+        sink: Sink | None,
+        hops: tuple[str, ...],
+        max_bytes: int,
     ) -> asyncio.Future[None]:
         """Send one request (HEAD without a sink) and return when its answer is over."""
         self._clear()
@@ -123,9 +134,13 @@ class Line:
 
         The option cannot be taken back, so a handle that had it once always gets it.
         """
-        if target.scheme in ("http", "https") and self._settings.proxy is None:
-            self.easy.setopt(pycurl.REQUEST_TARGET, "/" + target.url.split("/", 3)[3])
-            self._sent_exactly = True
+        if target.scheme not in ("http", "https"):
+            return
+        proxy = self._settings.proxy
+        whole = target.scheme == "http" and proxy is not None and not proxy.lower().startswith("socks")
+        exactly = target.url if whole else "/" + target.url.split("/", 3)[3]  # an HTTP proxy is told the whole URL
+        self.easy.setopt(pycurl.REQUEST_TARGET, exactly)
+        self._sent_exactly = True
 
     def finished(self, code: int, message: str) -> None:
         """Take libcurl's verdict and end the future."""
@@ -152,9 +167,18 @@ class Line:
                 raise Reasoned(
                     "forbidden_address", f"{self.target.host} leads to an address that is not public ({self.refused})"
                 )
-            raise failure(code, message, host=self.target.host, scheme=self.target.scheme, begun=self.received > 0)
+            raise self._failure(code, message)
         if self.head is None:
             self._begin()
+
+    def _failure(self, code: int, message: str) -> Reasoned:
+        host = self.target.host
+        if not self.received and (self.starved or _no_descriptor_left()):
+            self.starved = True
+            return Reasoned("too_many_files", f"{host}: no descriptor for a connection")
+        if self.no_socket:
+            return Reasoned("connect", f"{host}: no socket ({self.no_socket})")
+        return failure(code, message, host=host, scheme=self.target.scheme, begun=self.received > 0)
 
     def stop(self, error: BaseException) -> None:
         """End the exchange at once with this error."""
@@ -209,10 +233,13 @@ class Line:
             if word is not None:
                 self.refused = word
                 return pycurl.SOCKET_BAD
+            made = socket.socket(address.family, address.socktype, address.protocol)
+            os.close(os.dup(made.fileno()))  # pycurl duplicates it, and says nothing when it cannot
             self.opened += 1
-            return socket.socket(address.family, address.socktype, address.protocol)
+            return made
         except OSError as error:
-            self._fault = Reasoned("connect", f"{self.target.host}: no socket ({error.strerror})")
+            self.starved = error.errno in NO_DESCRIPTOR
+            self.no_socket = error.strerror or str(error)
             return pycurl.SOCKET_BAD
 
     # --- past libcurl
@@ -326,7 +353,8 @@ class Line:
     def _read_head(self) -> Head:
         if sum(map(len, self.lines)) > self._settings.max_header_bytes:
             raise Reasoned("header_too_large", f"{self.target.host}: the answer's headers are too large")
-        return parse_head(self.lines, self.target.url, self.hops)
+        tunnel = self._settings.proxy is not None and self.target.scheme == "https"
+        return parse_head(self.lines, self.target.url, self.hops, tunnel=tunnel)
 
     def _check_success(self, head: Head) -> None:
         if head.encoding is not None and self.sink is not None:
@@ -352,6 +380,8 @@ class Line:
         span = head.content_range.length if head.status == 206 and head.content_range else None
         if span is not None and self.received > span:
             raise Reasoned("length_mismatch", f"{self.target.host}: more came than the range holds")
+        if head.length is not None and self.received > head.length:
+            raise Reasoned("length_mismatch", f"{self.target.host}: more came than the {head.length} declared bytes")
         raise Reasoned("too_large", f"{self.target.host}: more than {self._max} bytes")
 
     def _drop(self, _data: bytes) -> None:
@@ -362,12 +392,10 @@ class Line:
             self.kept = (self.kept + data)[:_KEPT_BODY]
 
 
-def basic(credential: Credential) -> list[str]:
-    """Give the header lines that a credential is sent as."""
-    lines = [f"{name}: {value}" for name, value in credential.headers]
-    if credential.token is not None:
-        lines.append(f"Authorization: Bearer {credential.token}")
-    elif credential.username is not None:
-        pair = f"{credential.username}:{credential.password or ''}"
-        lines.append("Authorization: Basic " + b64encode(pair.encode()).decode())
-    return lines
+def _no_descriptor_left() -> bool:
+    """Tell whether nothing can be opened now: then libcurl's resolver could not, either."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno in NO_DESCRIPTOR
+    return False

@@ -40,6 +40,8 @@ class Reactor:
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
         self._multi.setopt(pycurl.M_MAXCONNECTS, connections)
+        self._connections = connections
+        self._bound: int | None = None
         self._multi.setopt(pycurl.M_PIPELINING, pycurl.PIPE_MULTIPLEX)
         self._epoll = select.epoll()
         self._watched: dict[int, int] = {}
@@ -87,6 +89,17 @@ class Reactor:
             exchange.finished(*error.args)
         else:
             self._kick()
+
+    def bound(self, connections: int | None) -> None:
+        """Have no more connections than this, idle ones included: libcurl closes idle ones before it opens another.
+
+        Requests beyond it would wait inside libcurl, so the caller starts no more than this at once. None: no bound.
+        """
+        if connections == self._bound:
+            return
+        self._bound = connections
+        self._multi.setopt(pycurl.M_MAXCONNECTS, connections or self._connections)
+        self._multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, connections or 0)
 
     def close(self) -> None:
         """Drop everything and give the sockets back."""

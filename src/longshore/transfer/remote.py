@@ -1,4 +1,11 @@
-"""Files of FTP and SFTP servers: the same line, with an own way to say who asks, where to start and what came."""
+"""Files of FTP and SFTP servers: the same line, with an own way to say who asks, where to start and what came.
+
+libcurl believes an FTP server's SIZE, and the number in its reply to RETR: it stops after that many bytes and reports success,
+however many were to come. So libcurl is told to ignore lengths, SIZE and REST are sent by us right before RETR, and what came
+is compared with SIZE (or, without it, with the number in the reply to RETR) here. Where a server names no length, the end of
+the file cannot be told from a cut, and the answer says so. Of an SFTP file libcurl reads as much as the server's own stat
+says, and reports an earlier end.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +15,7 @@ import re
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import pycurl
 
@@ -18,52 +26,83 @@ from longshore.domain.ranges import ContentRange
 from longshore.domain.redirects import Target
 from longshore.errors import Reasoned
 from longshore.transfer.asks import Ask, Sink
+from longshore.transfer.header_lines import HeaderLine, as_bytes
 from longshore.transfer.line import Line
 from longshore.transfer.trust import known_hosts_file
 
 _CHANGED = re.compile(rb"213 (\d{14})")
-_SIZE = re.compile(rb"213 (\d{1,15})\s*\Z")
+_SIZE = re.compile(rb"213 (\d{1,18})\s*\Z")
+_REPLY = re.compile(rb"\d{3} ")
+_TRANSFER = re.compile(rb"1(?:25|50) .*\((\d{1,18}) bytes", re.IGNORECASE)
 
 
 class RemoteFile(Line):
     """A line for one file. It is used once: its options are its own."""
 
-    _size: int | None = None  # as libcurl knows it before the first byte
+    _size: int | None = None  # of an SFTP file, as libcurl knows it before the first byte
     _over = False  # libcurl answers questions only outside its callbacks
 
     def identify(self, target: Target, credential: Credential | None) -> None:
         """Say who asks, and which host keys are believed."""
         easy = self.easy
         if credential is not None:
-            easy.setopt(pycurl.USERNAME, credential.username or "")
-            easy.setopt(pycurl.PASSWORD, credential.password or "")
+            easy.setopt(pycurl.USERNAME, as_bytes(credential.username or ""))
+            easy.setopt(pycurl.PASSWORD, as_bytes(credential.password or ""))
         easy.setopt(pycurl.OPT_FILETIME, 1)
         easy.setopt(pycurl.NOPROGRESS, 0)
         easy.setopt(pycurl.XFERINFOFUNCTION, self._sized)
         if target.scheme != "sftp":
             return
-        easy.setopt(pycurl.SSH_KNOWNHOSTS, known_hosts_file(self._settings.known_hosts))
+        easy.setopt(pycurl.SSH_KNOWNHOSTS, as_bytes(known_hosts_file(self._settings.known_hosts)))
         easy.setopt(pycurl.SSH_KEYFUNCTION, self._host_key)
         if credential is not None and credential.key_file is not None:
             easy.setopt(pycurl.SSH_AUTH_TYPES, pycurl.SSH_AUTH_PUBLICKEY)
-            easy.setopt(pycurl.SSH_PRIVATE_KEYFILE, credential.key_file)
+            easy.setopt(pycurl.SSH_PRIVATE_KEYFILE, as_bytes(credential.key_file))
         else:  # never a key or an agent that nobody configured
             easy.setopt(pycurl.SSH_AUTH_TYPES, pycurl.SSH_AUTH_PASSWORD | pycurl.SSH_AUTH_KEYBOARD)
 
     def run(
-        self, ask: Ask, target: Target, headers: list[str], *, sink: Sink | None, hops: tuple[str, ...], max_bytes: int
+        self,
+        ask: Ask,
+        target: Target,
+        headers: list[HeaderLine],
+        *,
+        sink: Sink | None,
+        hops: tuple[str, ...],
+        max_bytes: int,
     ) -> asyncio.Future[None]:
         """Ask for the file from `ask.start`."""
         if ask.end is not None:
             self.easy.setopt(pycurl.RANGE, f"{ask.start}-{ask.end}")
+        elif target.scheme != "sftp" and sink is not None:
+            self._ask_ftp(target, ask.start)
         elif ask.start:
             self.easy.setopt(pycurl.RESUME_FROM_LARGE, ask.start)
         return super().run(ask, target, [], sink=sink, hops=hops, max_bytes=max_bytes)
+
+    def _ask_ftp(self, target: Target, start: int) -> None:
+        """Ask for the size and say where to start, because libcurl does neither when it ignores lengths."""
+        name = unquote_to_bytes(target.url.split("/", 3)[3]).rpartition(b"/")[2]
+        commands = [b"*SIZE " + name]  # the star: a server need not know it
+        if start:
+            commands.append(b"REST %d" % start)
+        self.easy.setopt(pycurl.IGNORE_CONTENT_LENGTH, 1)
+        self.easy.setopt(pycurl.PREQUOTE, commands)
 
     def finished(self, code: int, message: str) -> None:
         """Take libcurl's verdict; a file without bytes is read now."""
         self._over = True
         super().finished(code, message)
+
+    def _conclude(self, code: int, message: str) -> None:
+        super()._conclude(code, message)
+        declared = self.head.length if self.head is not None else None
+        if self.sink is not None and declared is not None and self.received < declared:
+            raise Reasoned("truncated", f"{self.target.host}: {self.received} of {declared} bytes")
+
+    def _body_limit(self, head: Head) -> int:
+        """Return how many bytes may come: one more than declared is a mismatch."""
+        return self._max if head.length is None else min(self._max, head.length)
 
     def _sized(self, expected: int, _received: int, _up: int, _sent: int) -> int:
         if expected > 0:
@@ -92,16 +131,37 @@ class RemoteFile(Line):
             validators=Validators(last_modified=self._changed()),
             length=length,
             content_range=span,
+            delimited=length is not None,
         )
 
     def _remaining(self) -> int | None:
+        """Return how many bytes are to come, as far as the server says."""
+        if self.ask.end is None and self.target.scheme != "sftp":
+            return self._remaining_ftp()
         if self._size is not None:
             return self._size
         if self._over:
             known = int(self.easy.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD_T))
             return known if known >= 0 else None
-        sizes = [int(match[1]) for line in self.lines if (match := _SIZE.match(line)) and len(match[1]) != 14]
-        return sizes[-1] - self.ask.start if sizes and self.ask.end is None else None
+        return None
+
+    def _remaining_ftp(self) -> int | None:
+        if (size := self._size_reply()) is not None:
+            return max(0, size - self.ask.start)
+        if self.ask.start:
+            return None
+        return next((int(match[1]) for line in reversed(self.lines) if (match := _TRANSFER.match(line))), None)
+
+    def _size_reply(self) -> int | None:
+        """Return what SIZE was answered: the last reply before those to REST and RETR, and no other line like it."""
+        replies = [line for line in self.lines if _REPLY.match(line)]
+        if self.sink is not None:
+            begun = [at for at, line in enumerate(replies) if line.startswith((b"150", b"125"))]
+            replies = replies[: begun[-1]] if begun else []
+        while replies and replies[-1].startswith(b"350"):
+            replies.pop()
+        match = _SIZE.match(replies[-1]) if replies else None
+        return int(match[1]) if match else None
 
     def _changed(self) -> str | None:
         for line in self.lines:

@@ -3,22 +3,28 @@
 The sink sees what it would see of a single stream: one `begin`, then bytes in order. Hashing, writing and resuming stay
 as they are, because the delivered prefix is all there ever is. The first request is an ordinary one; only when its stream
 turns out slow, and the object has ranges and a strong validator, do other connections fetch pieces ahead of it. Every
-piece is checked like a resume. Whatever goes wrong with pieces, one stream goes on by itself.
+piece is checked like a resume, and must come from where the first answer came from.
+
+Coordination: a stream is one task that fetches one piece, and knows of no other. Every event (a stream ended, bytes were
+delivered, the sink goes on) leads to `_settle`, which asks the pure `next_step` what to do: start a stream for a piece, wait,
+or give the pieces up. Invariant: while the body is not over, a stream receives, or the sink has paused delivery. Streams that
+decided by themselves whether others were left could all leave in the same turn. A failed piece is put back and one
+connection less is used; when pieces do not work, one stream fetches the rest: the first one if it is still there, else one
+from the byte that is due, and its end is the end of the fetch.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from longshore.domain.heads import Head
 from longshore.domain.reasons import Kind, reason_named
-from longshore.domain.redirects import read_target
-from longshore.domain.segments import Split, identity, piece_fault, split
+from longshore.domain.redirects import headers_for
+from longshore.domain.segments import Split, Step, identity, next_step, piece_fault, split
 from longshore.errors import Reasoned
 from longshore.transfer.asks import Answer, Ask, Sink
 from longshore.transfer.client import Transfer
@@ -48,10 +54,6 @@ async def fetch_in_pieces(
     return await transfer.guard(ask, _Window(transfer, plain, sink, connections, slots or Slots()).run())
 
 
-class _HandOverError(Exception):
-    """The first stream has reached bytes that others fetch."""
-
-
 class _NoPiecesError(Exception):
     """The server's pieces are not what was asked for: one stream must do."""
 
@@ -61,19 +63,15 @@ def _nothing() -> None:
 
 
 class _Piece:
-    """Bytes [start, end), from whoever fetches them: as a sink it takes one answer after the other."""
+    """Bytes [start, end) and how much of them came, over as many streams as that took."""
 
-    resume: Callable[[], None]
-
-    def __init__(self, window: _Window, start: int, end: int | None) -> None:
-        self.window = window
+    def __init__(self, start: int, end: int | None) -> None:
         self.start = start
-        self.end = end  # None: to the end, wherever that is
+        self.end = end  # None: to the end of the object
         self.received = 0
         self.waiting: deque[bytes] = deque()  # received, not delivered
-        self.spill = b""  # received beyond the end, in case that the end moves
+        self.spill: list[bytes] = []  # received beyond the end, in case that the end moves
         self.attempts = 0
-        self.resume = _nothing
 
     @property
     def at(self) -> int:
@@ -85,18 +83,49 @@ class _Piece:
         """Tell whether all of it came."""
         return self.end is not None and self.at >= self.end
 
-    def begin(self, head: Head) -> None:
-        """Let the window check the answer."""
-        self.window.check(self, head)
-
-    def write(self, data: bytes) -> bool:
-        """Take what belongs to the piece; what comes beyond it waits until others are known to fetch it."""
+    def take(self, data: bytes) -> None:
+        """Keep what belongs to the piece; what comes beyond it waits until other streams are known to fetch it."""
         if self.end is not None and self.at + len(data) > self.end:
-            data, self.spill = data[: self.end - self.at], self.spill + data[self.end - self.at :]
+            self.spill.append(data[self.end - self.at :])
+            data = data[: self.end - self.at]
         self.received += len(data)
         self.waiting.append(data)
-        go_on = self.window.deliver(self)
-        return go_on and not (self.complete and self.window.keep_waiting(self))
+
+    def reopen(self) -> None:
+        """Let the piece reach to the end of the object."""
+        self.end = None
+        for data in self.spill:
+            self.take(data)
+        self.spill.clear()
+
+
+class _Stream:
+    """The sink of one request for one piece. A dropped stream is deaf: what its connection still hands over is ignored."""
+
+    resume: Callable[[], None]
+
+    def __init__(self, window: _Window, piece: _Piece) -> None:
+        self.window, self.piece = window, piece
+        self.resume = _nothing
+        self.alive = True
+        self.paused = False
+        self.parked = False  # at the end of its piece, until it is known that others go on
+
+    def begin(self, head: Head) -> None:
+        """Let the window check the answer."""
+        if self.alive:
+            self.window.check(self, head)
+
+    def write(self, data: bytes) -> bool:
+        """Take what belongs to the piece; False pauses the connection."""
+        if not self.alive:
+            return False
+        self.piece.take(data)
+        go_on = self.window.deliver(self.piece)
+        if self.piece.complete and self.window.reached_the_end_of_its_piece(self):
+            return False
+        self.paused = not go_on
+        return go_on
 
 
 class _Window:
@@ -106,20 +135,20 @@ class _Window:
         self._transfer, self._ask, self._sink, self._slots = transfer, ask, sink, slots
         self._connections = connections
         self._loop = asyncio.get_running_loop()
-        self._first = _Piece(self, ask.start, None)
+        self._first = _Piece(ask.start, None)
         self._order: deque[_Piece] = deque([self._first])
         self._todo: list[_Piece] = []
         self._due = ask.start
         self._head: Head | None = None
         self._object: tuple[str, int] | None = None  # entity tag and length, where pieces can be trusted
         self._split: Split | None = None
-        self._frontier = 0  # the first byte that nobody was told to fetch
+        self._frontier = 0  # the first byte that no stream was told to fetch
         self._held = self._was_held = False
-        self._room = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._first_task: asyncio.Task[None] | None = None
-        self._first_runs = True
-        self._hired = 0
+        self._streams: dict[asyncio.Task[Answer], _Stream] = {}
+        self._first_stream: _Stream | None = None  # while it runs
+        self._leaving: set[asyncio.Task[Answer]] = set()  # canceled, not yet ended
+        self._hired = 0  # slots beside the caller's own
+        self._started = 0
         self._proved = False  # one piece's answer was right: the server does what it says
         self._single = False
         self._over: asyncio.Future[Answer | None] = self._loop.create_future()
@@ -127,65 +156,121 @@ class _Window:
 
     async def run(self) -> Answer:
         started = self._loop.time()
-        self._first_task = self._start(self._first_stream())
+        self._first_stream = self._start(self._first, self._ask)
         try:
             answer = await self._over
         finally:
             if self._timer is not None:
                 self._timer.cancel()
-            tasks = list(self._tasks)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            for task in list(self._streams):
+                self._drop(task)
+            await asyncio.gather(*self._leaving, return_exceptions=True)
+            self._shrink_to(0)
         if answer is not None:
-            return answer
+            return replace(answer, received_bytes=self._due - self._ask.start)
         assert self._head is not None
-        return Answer(self._head, self._due - self._ask.start, self._loop.time() - started, len(tasks), "")
+        return Answer(self._head, self._due - self._ask.start, self._loop.time() - started, self._started, "")
 
-    def _start(self, work: Coroutine[None, None, None], *, hired: bool = False) -> asyncio.Task[None]:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(lambda done: self._ended(done, hired=hired))
-        return task
+    # --- streams
 
-    def _ended(self, task: asyncio.Task[None], *, hired: bool) -> None:
-        self._tasks.discard(task)
-        if hired:
-            self._hired -= 1
-            self._slots.give()
+    def _start(self, piece: _Piece, ask: Ask) -> _Stream:
+        stream = _Stream(self, piece)
+        task = self._loop.create_task(self._transfer.fetch(ask, stream))
+        self._streams[task] = stream
+        self._started += 1
+        task.add_done_callback(self._ended)
+        return stream
+
+    def _drop(self, task: asyncio.Task[Answer]) -> None:
+        """End a stream; nothing of it counts from here on."""
+        stream = self._streams.pop(task)
+        stream.alive = False
+        if stream is self._first_stream:
+            self._first_stream = None
+        self._leaving.add(task)
+        task.cancel()
+
+    def _ended(self, task: asyncio.Task[Answer]) -> None:
         error = None if task.cancelled() else task.exception()
-        if isinstance(error, _NoPiecesError):
-            self._back_to_one()
+        self._leaving.discard(task)
+        stream = self._streams.pop(task, None)
+        if stream is None:  # dropped before
+            return
+        stream.alive = False
+        if stream is self._first_stream:
+            self._first_stream = None
+        if self._over.done():
+            return
+        if task.cancelled():
+            self._over.cancel()  # not by us: the loop is being closed
         elif error is not None:
+            self._stumbled(stream.piece, error)
+        elif self._split is None:
+            self._over.set_result(task.result())
+        elif stream.piece.end is not None and not stream.piece.complete:
+            self._stumbled(stream.piece, Reasoned("truncated", "the piece ended early"))
+        elif self._single and stream.piece.at < self._total:
+            self._fail(Reasoned("truncated", f"{stream.piece.at} of {self._total} bytes"))
+        self._advance()
+
+    def _stumbled(self, piece: _Piece, error: BaseException) -> None:
+        """Decide what a stream's failure means: for the piece, or for all of the body."""
+        if isinstance(error, _NoPiecesError):
+            self._go_on_with_one()
+        elif not isinstance(error, Reasoned):
             self._fail(error)
-        elif hired and not self._hired and self._first_runs:
-            self._back_to_one()  # all others gave up; the first stream may be waiting for them
+        elif self._split is None or self._single:
+            self._fail(_of_the_rest(error) if self._single else error)
+        elif not piece.complete:  # a first stream that was cut while it was parked lacks nothing
+            piece.attempts += 1
+            if reason_named(error.reason).kind is not Kind.TRANSIENT or piece.attempts >= ATTEMPTS:
+                self._go_on_with_one()
+            else:
+                self._todo.append(piece)
+                self._shrink_to(max(0, self._hired - 1))  # fewer connections may be what the server wants
 
     def _fail(self, error: BaseException) -> None:
         if not self._over.done():
             self._over.set_exception(error)
 
+    def _advance(self) -> None:
+        """Deliver what is due and see to it that something moves."""
+        try:
+            if self._order:
+                self.deliver(self._order[0])
+        except BaseException as error:  # noqa: BLE001  it belongs to who awaits the fetch
+            self._fail(error)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Do what `next_step` says until it says to wait."""
+        while self._split is not None and not self._single and not self._over.done():
+            parked = self._first_stream is not None and self._first_stream.parked
+            step = next_step(
+                moving=len(self._streams) - parked,
+                parked=parked,
+                connections=1 + self._hired,
+                pieces=self._has_piece(),
+                held=self._held,
+            )
+            if step is Step.FETCH:
+                piece = self._next_piece()
+                self._start(piece, self._ask_for(piece))
+                continue
+            if step is Step.ONE_STREAM:
+                self._go_on_with_one()
+            elif self._frontier >= self._total and not self._todo:
+                self._shrink_to(max(0, len(self._streams) - 1))  # no piece is left for them
+            return
+
+    def _shrink_to(self, hired: int) -> None:
+        while self._hired > hired:
+            self._hired -= 1
+            self._slots.give()
+
     # --- the first stream
 
-    async def _first_stream(self) -> None:
-        """Fetch as ever; once others fetch ahead, become one of them."""
-        try:
-            answer = await self._transfer.fetch(self._ask, self._first)
-            if (self._split is None or self._single) and not self._over.done():
-                self._over.set_result(replace(answer, received_bytes=self._due - self._ask.start))
-        except _HandOverError:
-            pass
-        except Reasoned as error:
-            if self._split is None or self._single:
-                raise
-            self._put_back(self._first, error)
-        finally:
-            self._first_runs = False
-        if self._split is not None and not self._over.done():
-            self.deliver(self._order[0])
-            await self._work()
-
-    def check(self, piece: _Piece, head: Head) -> None:
+    def check(self, stream: _Stream, head: Head) -> None:
         """Take the head of an answer for a piece: the first is the sink's, every later one must fit it exactly."""
         if self._head is None:
             self._head = head
@@ -196,80 +281,84 @@ class _Window:
                 self._timer = self._loop.call_later(LOOK_S, self._look, self._loop.time(), self._due)
             return
         assert self._object is not None
-        etag, total = self._object
-        fault = piece_fault(head, etag=etag, total=total, start=piece.at, end=total if piece.end is None else piece.end)
+        piece, (etag, total) = stream.piece, self._object
+        end = total if piece.end is None else piece.end
+        fault = piece_fault(head, url=self._head.url, etag=etag, total=total, start=piece.at, end=end)
         if fault is not None:
             if piece.end is not None:
                 raise _NoPiecesError(fault)
             raise Reasoned("object_changed", f"the object changed while it was fetched ({fault})")
         if not self._proved:
             self._proved = True
-            self._loop.call_soon(self._first.resume)
+            if self._first_stream is not None and self._first_stream.parked:
+                self._loop.call_soon(self._hand_over)
 
-    def keep_waiting(self, piece: _Piece) -> bool:
-        """Let the first stream stop where others go on, or pause there until it is known that they do."""
-        if piece is not self._first or self._single:
+    def reached_the_end_of_its_piece(self, stream: _Stream) -> bool:
+        """Pause the first stream where others go on: until it is known that they do, and then for good."""
+        if stream is not self._first_stream or self._single or self._over.done():
             return False
-        if self._proved:
-            self._first_runs = False
-            raise _HandOverError
+        if not stream.parked:
+            stream.parked = True
+            self._loop.call_soon(self._hand_over if self._proved else self._settle)
         return True
+
+    def _hand_over(self) -> None:
+        """End the first stream: others fetch what comes after its piece."""
+        for task, stream in list(self._streams.items()):
+            if stream is self._first_stream and stream.parked and not self._single:
+                self._drop(task)
+                self._advance()
 
     def _look(self, since: float, had: int) -> None:
         """Decide whether more connections would help, by what the first stream did since the last look."""
-        assert self._object is not None
-        now, total = self._loop.time(), self._object[1]
+        now = self._loop.time()
         rate = (self._due - had) / max(now - since, 1e-6)
-        found = split(left_bytes=total - self._due, rate_bytes_s=rate, count=self._connections, ours=self._was_held)
+        found = split(
+            left_bytes=self._total - self._due, rate_bytes_s=rate, count=self._connections, ours=self._was_held
+        )
         self._was_held = self._held
-        if found is None:
-            self._timer = self._loop.call_later(5 * LOOK_S, self._look, now, self._due)
+        if self._over.done() or self._first_stream is None:
             return
-        while self._hired < found.count - 1 and self._slots.take():
+        while found is not None and self._hired < found.count - 1 and self._slots.take():
             self._hired += 1
-            self._start(self._work(), hired=True)
-        if not self._hired:
+        if found is None or not self._hired:
             self._timer = self._loop.call_later(5 * LOOK_S, self._look, now, self._due)
             return
         self._split = found
-        self._first.end = self._frontier = min(total, self._first.at + found.piece)
+        self._first.end = self._frontier = min(self._total, self._first.at + found.piece)
+        self._settle()
+
+    @property
+    def _total(self) -> int:
+        assert self._object is not None
+        return self._object[1]
 
     # --- pieces
 
-    async def _work(self) -> None:
-        """Fetch pieces until there are none left."""
-        while (piece := await self._next_piece()) is not None:
-            try:
-                await self._transfer.fetch(self._ask_for(piece), piece)
-            except Reasoned as error:
-                self._put_back(piece, error)
-                if len(self._tasks) > 1:  # fewer connections may be what the server wants
-                    return
+    def _has_piece(self) -> bool:
+        assert self._split is not None
+        return bool(self._todo) or (self._frontier < self._total and self._frontier - self._due < self._split.window)
 
-    async def _next_piece(self) -> _Piece | None:
-        assert self._split is not None and self._object is not None
-        total = self._object[1]
-        while True:
-            if self._todo:
-                piece = min(self._todo, key=lambda one: one.start)
-                self._todo.remove(piece)
-                return piece
-            if self._frontier < total and self._frontier - self._due < self._split.window:
-                piece = _Piece(self, self._frontier, min(self._frontier + self._split.piece, total))
-                self._frontier = total if piece.end is None else piece.end
-                self._order.append(piece)
-                return piece
-            self._room.clear()
-            await self._room.wait()
+    def _next_piece(self) -> _Piece:
+        assert self._split is not None
+        if self._todo:
+            piece = min(self._todo, key=lambda one: one.start)
+            self._todo.remove(piece)
+            return piece
+        end = min(self._frontier + self._split.piece, self._total)
+        piece = _Piece(self._frontier, end)
+        self._frontier = end
+        self._order.append(piece)
+        return piece
 
     def _ask_for(self, piece: _Piece) -> Ask:
         """Ask for what is missing of a piece, where the first answer came from; a job's headers stay at their origin."""
         assert self._object is not None and self._head is not None
-        moved = self._head.hops and read_target(self._head.url).origin != read_target(self._ask.url).origin
+        url = self._head.url if self._head.hops else self._ask.url  # the asked one may carry credentials
         return replace(
             self._ask,
-            url=self._head.url,
-            headers=() if moved else self._ask.headers,
+            url=url,
+            headers=headers_for(self._ask.headers, self._ask.url, url),
             start=piece.at,
             end=None if piece.end is None else piece.end - 1,
             if_range=self._object[0],
@@ -277,59 +366,47 @@ class _Window:
             if_modified_since=None,
         )
 
-    def _put_back(self, piece: _Piece, error: Reasoned) -> None:
-        """Let somebody fetch what is missing of a piece; what came of it is good and stays."""
-        piece.attempts += 1
-        if piece.end is None:
-            raise error
-        if reason_named(error.reason).kind is not Kind.TRANSIENT or piece.attempts >= ATTEMPTS:
-            raise _NoPiecesError(error.reason)
-        if not piece.complete:
-            self._todo.append(piece)
-            self._room.set()
-
-    def _back_to_one(self) -> None:
-        """Forget the pieces ahead: the first stream goes on, or one from the byte that is due."""
+    def _go_on_with_one(self) -> None:
+        """Forget the pieces ahead: the first stream goes on, or one from the byte that is missing next."""
         if self._over.done() or self._single:
             return
         self._single = True
-        first_task = self._first_task if self._first_runs else None
-        for task in self._tasks:
-            if task is not first_task:
-                task.cancel()
-        piece = self._order[0] if self._order else _Piece(self, self._due, None)
-        self._order = deque([piece])
+        first = self._first_stream
+        for task, stream in list(self._streams.items()):
+            if stream is not first:
+                self._drop(task)
+        self._shrink_to(0)
         self._todo.clear()
-        piece.end = None
-        if piece.spill:  # the first stream's own bytes, which are needed after all
-            piece.received += len(piece.spill)
-            piece.waiting.append(piece.spill)
-            piece.spill = b""
-        if first_task is None:
-            self._start(self._one_stream(piece))
+        piece = self._order[0] if self._order else _Piece(self._due, None)  # a first stream keeps its place
+        self._order = deque([piece])
+        piece.reopen()
+        if first is None:
+            self._start(piece, self._ask_for(piece))
+        else:
+            first.paused, first.parked = first.paused or first.parked, False
         if not self._held:
             self._resumed()
-
-    async def _one_stream(self, piece: _Piece) -> None:
-        await self._transfer.fetch(self._ask_for(piece), piece)
 
     # --- delivering in order
 
     def deliver(self, piece: _Piece) -> bool:
         """Give the sink what is due, as far as it is here and the sink takes it; False: this piece's stream may pause."""
         order = self._order
-        if not order or piece is not order[0]:
+        if not order or piece is not order[0] or self._over.done():
             return True  # ahead of what is due: bounded by its own length
+        before = self._due
         while order and not self._held:
             first = order[0]
             while first.waiting and not self._held:
                 self._give(first.waiting.popleft())
-            if first.waiting or not first.complete or (first is self._first and self._first_runs):
+            if first.waiting or not first.complete or (first is self._first and self._first_stream is not None):
                 break  # the first stream keeps its place until others have taken over
             order.popleft()
-        self._room.set()
-        if self._object is not None and self._split is not None and self._due >= self._object[1]:
-            self._finish()
+        if self._split is not None and self._due >= self._total:
+            if not self._over.done():
+                self._over.set_result(None)
+        elif self._due > before and len(self._streams) <= self._hired:
+            self._settle()  # there is room for another piece
         return not self._held
 
     def _give(self, data: bytes) -> None:
@@ -341,18 +418,22 @@ class _Window:
             self._fail(error)  # the sink's own: no other stream can help
             raise
 
-    def _finish(self) -> None:
-        if not self._over.done():
-            self._over.set_result(None)
-
     def _resumed(self) -> None:
         """Go on after the sink's pause: what waits is delivered, then the streams go on."""
         self._held = False
-        if not self._order or self._over.done():
+        if self._over.done():
             return
-        piece = self._order[0]
-        with contextlib.suppress(BaseException):  # the window has failed with it
-            self.deliver(piece)
-        if not self._held:
-            piece.resume()
-            self._first.resume()
+        self._advance()
+        for stream in list(self._streams.values()):
+            if stream.paused and not self._held:
+                stream.paused = False
+                stream.resume()
+
+
+def _of_the_rest(error: Reasoned) -> Reasoned:
+    """Name why the rest did not come: a refusal of the rest says nothing about the object, which was there before."""
+    if reason_named(error.reason).kind in (Kind.PERMANENT, Kind.POLICY):
+        return Reasoned(
+            "truncated", f"the rest was refused ({error.reason}): {error}", retry_after_s=error.retry_after_s
+        )
+    return error

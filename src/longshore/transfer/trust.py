@@ -41,7 +41,7 @@ def with_netrc(table: Mapping[str, Credential], path: str | None) -> dict[str, C
         return merged
     try:
         found = netrc.netrc(path)
-    except (OSError, netrc.NetrcParseError):
+    except (OSError, ValueError, netrc.NetrcParseError):  # a value error: not UTF-8
         raise BadInput(f"the netrc file cannot be read: {path}") from None
     for host, (login, _account, password) in found.hosts.items():
         if host != "default":

@@ -1,0 +1,58 @@
+"""How many requests run at once when descriptors run out: fewer each time they do, more again as requests succeed."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections import deque
+from typing import Final
+
+NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+class Gate:
+    """Open until a descriptor is missing; then as many at once as half of those that ran, and one more per round."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._limit: float | None = None  # None: open
+        self._inside = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def limit(self) -> float | None:
+        """How many may run at once; None when the gate is open."""
+        return self._limit
+
+    async def enter(self) -> None:
+        """Wait for a place. Every call is followed by one of `leave`."""
+        if self._limit is not None and self._inside >= self._limit:
+            place = asyncio.get_running_loop().create_future()
+            self._waiting.append(place)
+            try:
+                await place
+            except asyncio.CancelledError:
+                if place.done() and not place.cancelled():
+                    self._inside -= 1
+                    self._admit()
+                raise
+            return
+        self._inside += 1
+
+    def leave(self, *, starved: bool = False, well: bool = False) -> None:
+        """Give the place back, and say whether a descriptor was missing or all went well."""
+        if starved:
+            self._limit = max(1.0, min(self._inside, self._limit or self._inside) / 2)
+        elif well and self._limit is not None:
+            self._limit += 1 / self._limit
+            if self._limit >= self._most:
+                self._limit = None
+        self._inside -= 1
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting and (self._limit is None or self._inside < self._limit):
+            place = self._waiting.popleft()
+            if not place.done():
+                self._inside += 1
+                place.set_result(None)
