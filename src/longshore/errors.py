@@ -17,6 +17,7 @@ LongshoreError
 │   └── Unavailable               may pass by itself: server away, disk full
 ├── StoreError                    each has a `reason` of domain.reasons
 │   ├── PublishFailed             the part is gone; the bytes must come again
+│   ├── BlobDamaged               exit 5, a stored blob does not have the bytes that its name promises
 │   ├── DiskFull                  no room for these bytes now
 │   ├── OverBudget                the tenant's budget does not allow them
 │   └── StoreUnavailable          may pass by itself
@@ -121,6 +122,18 @@ class StoreError(LongshoreError):
 
 class PublishFailed(StoreError):
     """The bytes could not be made durable; they must come again."""
+
+
+class BlobDamaged(StoreError):
+    """A stored blob does not have the bytes that its name promises."""
+
+    exit_code = 5
+    hint = "`longshore get URL` fetches it again; without a URL, `longshore put` the same file"
+
+    def __init__(self, sha256: str, *, aside: bool = False) -> None:
+        moved = "; it was moved to quarantine" if aside else ""
+        super().__init__(f"the stored blob {sha256} is damaged{moved}")
+        self.sha256 = sha256
 
 
 class DiskFull(StoreError):

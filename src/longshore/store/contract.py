@@ -75,6 +75,12 @@ class Store(Protocol):
     def check(self, scope: Scope, pointer: str, sha256: str, size_bytes: int) -> Problem | None:
         """Read a blob whole and say what is wrong with it."""
 
+    def prove(self, blob: Blob, scope: Scope, found_by: str, *, unreadable_too: bool = False) -> bool:
+        """Read a blob whole before it is trusted; one that is damaged is quarantined and logged."""
+
+    def set_aside(self, scope: Scope, pointer: str, sha256: str, size_bytes: int, why: str) -> str | None:
+        """Quarantine a damaged blob and log it; None if it was gone, or replaced by a sound one meanwhile."""
+
     def walk(self) -> Iterator[Held]:
         """Give every blob of every tenant."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from longshore.errors import DiskFull, PublishFailed, StoreError, StoreUnavailable
+from longshore.store.records import Problem
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -188,6 +189,13 @@ def told(doing: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise typed(error, doing) from error
+
+
+def unreadable(error: OSError) -> Problem:
+    """Return that a blob cannot be read; raise what may pass by itself (no descriptors or memory left)."""
+    if error.errno in _OURS:
+        raise error
+    return Problem.UNREADABLE
 
 
 def typed(error: OSError, doing: str) -> StoreError:

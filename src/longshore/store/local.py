@@ -28,14 +28,17 @@ from longshore.store.barriers import Barrier, Barriers
 from longshore.store.contract import Staged
 from longshore.store.layout import any_tenant, sizes
 from longshore.store.parts import BODY, Part
-from longshore.store.records import Held, Quarantined
+from longshore.store.proof import problem_with
+from longshore.store.records import Held, Problem, Quarantined
 from longshore.store.settings import StoreSettings
 from longshore.store.shelf import Shard, Shelf
 from longshore.store.staging import Staging
-from longshore.store.waiting import Recovering, check_part, extension_of, note_barrier, write_small
+from longshore.store.waiting import Recovering, check_part, extension_of, note_barrier, tell_damaged, write_small
 
 STAGING: Final = ".staging"
-failpoints.declare("stage.write", "stage.barrier", "link.link", "link.dirsync", "clean.unlink", "blob.unlink")
+failpoints.declare(
+    "stage.write", "stage.barrier", "link.link", "link.dirsync", "clean.unlink", "blob.unlink", "blob.damaged"
+)
 
 
 @dataclass(slots=True)
@@ -212,18 +215,42 @@ class LocalStore(Recovering):
             pass
         else:
             return False
-        if _fits(file, directory, item.size_bytes):
+        if _problem(file, directory, item) is None:
             return True
-        with self._repairing():  # damaged: one at a time, and look again
-            if _fits(file, directory, item.size_bytes):
+        with self._repairing():  # damaged: one process at a time, and look again
+            problem = _problem(file, directory, item)
+            if problem is None:
                 return True
-            with contextlib.suppress(FileNotFoundError):
-                self.staging.quarantine.take(item.scope, file, directory, why=f"not {item.size_bytes} bytes long")
+            if problem is not Problem.MISSING:
+                self._take_away(item.scope, file, directory, item.sha256, f"fresh bytes: {problem}")
             try:
                 _name(item, file, directory, small)
             except FileExistsError:
-                return True  # somebody published in between, with the same protocol
+                return True  # another process published fresh bytes in between, with the same protocol
         return False
+
+    def _take_away(self, scope: Scope, file: str, directory: int, sha256: str, why: str) -> str | None:
+        """Move a damaged blob to quarantine, for good: without its pointer it is not put back."""
+        failpoints.hit("blob.damaged")
+        try:
+            name = self.staging.quarantine.take(scope, file, directory, why=why)
+        except FileNotFoundError:
+            return None
+        tell_damaged(sha256, why, name)
+        return name
+
+    def set_aside(self, scope: Scope, pointer: str, sha256: str, size_bytes: int, why: str) -> str | None:
+        """See `Store`. The lock of repairs keeps a sound blob that has replaced the damaged one."""
+        try:
+            with self._shelf.at(scope, pointer) as (directory, file), self._repairing():
+                if self._problem(scope, pointer, sha256, size_bytes) in (None, Problem.MISSING):
+                    return None
+                return self._take_away(scope, file, directory, sha256, why)
+        except NotFound:
+            return None
+        except StoreError as error:  # a disk that is read-only or failing: whoever asked must still hear of the damage
+            tell_damaged(sha256, f"{why}; {error}", None)
+            return None
 
     @contextlib.contextmanager
     def _repairing(self) -> Iterator[None]:
@@ -391,9 +418,19 @@ def _name(item: Staged, file: str, directory: int, small: int) -> None:
             disk.rename_noreplace(str(item.staged_as), small, file, directory)
 
 
-def _fits(file: str, directory: int, size_bytes: int) -> bool:
+def _problem(file: str, directory: int, item: Staged) -> Problem | None:
+    """Read the blob that has an item's name; what cannot be read is a problem, what may pass by itself is raised."""
     try:
-        stat = os.stat(file, dir_fd=directory, follow_symlinks=False)
+        fd = os.open(file, disk.READ | os.O_NONBLOCK, dir_fd=directory)
     except FileNotFoundError:
-        return False
-    return S_ISREG(stat.st_mode) and stat.st_size == size_bytes
+        return Problem.MISSING
+    except OSError as error:
+        return disk.unreadable(error)
+    with os.fdopen(fd, "rb", buffering=0) as blob:
+        stat = os.fstat(fd)
+        if not S_ISREG(stat.st_mode) or stat.st_size != item.size_bytes:
+            return Problem.WRONG_SIZE
+        try:
+            return problem_with(blob, item.sha256, item.size_bytes)
+        except OSError as error:
+            return disk.unreadable(error)

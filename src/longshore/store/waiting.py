@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import BinaryIO
 
 from longshore.domain.model import Blob, Scope
-from longshore.errors import DiskFull, NotFound, OverBudget, PublishFailed, StoreError
+from longshore.errors import DiskFull, NotFound, OverBudget, PublishFailed, StoreError, StoreUnavailable
 from longshore.store import disk, names
 from longshore.store.contract import Staged
 from longshore.store.parts import Part, PartFacts
+from longshore.store.proof import problem_with
 from longshore.store.pump import Pump
 from longshore.store.records import Problem
 from longshore.store.room import Reservation, Room
 from longshore.store.staging import Staging
 
-_READ = 1 << 20
+log = logging.getLogger(__name__)
 
 
 class WaitingRoom:
@@ -164,7 +166,9 @@ class Recovering(WaitingRoom):
         self, scope: Scope, job_id: str, epoch: int, sha256: str, size_bytes: int, content_type: str
     ) -> Blob | None:
         held = self.find(scope, names.check_sha256(sha256), content_type)
-        if held is not None and held.size_bytes == size_bytes:
+        if held is not None and self.prove(
+            replace(held, size_bytes=size_bytes), scope, "adoption", unreadable_too=True
+        ):
             return held
         for body in self._bodies(scope, job_id, epoch, sha256, size_bytes):
             item = Staged(scope, job_id, epoch, sha256, size_bytes, content_type, body)
@@ -190,26 +194,49 @@ class Recovering(WaitingRoom):
                 part.discard()
 
     def check(self, scope: Scope, pointer: str, sha256: str, size_bytes: int) -> Problem | None:
-        """Read a blob whole and say what is wrong with it."""
+        """Read a blob whole and return what is wrong with it."""
         try:
-            with self.open(scope, pointer) as file:
-                return _compare(file, sha256, size_bytes)
-        except NotFound:
-            return Problem.MISSING
-        except (OSError, StoreError):
+            return self._problem(scope, pointer, sha256, size_bytes)
+        except StoreError:
             return Problem.UNREADABLE
 
+    def _problem(self, scope: Scope, pointer: str, sha256: str, size_bytes: int) -> Problem | None:
+        """Read a blob whole; raise where the fault may pass by itself (a server that is away, no descriptors left)."""
+        try:
+            with self.open(scope, pointer) as file:
+                return problem_with(file, sha256, size_bytes)
+        except NotFound:
+            return Problem.MISSING
+        except StoreUnavailable:
+            raise
+        except StoreError:
+            return Problem.UNREADABLE
+        except OSError as error:
+            with disk.told(f"reading blob {sha256}"):
+                return disk.unreadable(error)
 
-def _compare(file: BinaryIO, sha256: str, size_bytes: int) -> Problem | None:
-    digest, size = hashlib.sha256(), 0
-    buffer = bytearray(_READ)
-    view = memoryview(buffer)
-    while count := file.readinto(buffer):  # type: ignore[attr-defined]
-        digest.update(view[:count])
-        size += count
-    if size != size_bytes:
-        return Problem.WRONG_SIZE
-    return None if digest.hexdigest() == sha256 else Problem.WRONG_HASH
+    def prove(self, blob: Blob, scope: Scope, found_by: str, *, unreadable_too: bool = False) -> bool:
+        """Read a blob whole before it is trusted; False if it is missing or damaged.
+
+        A damaged one is quarantined and logged. One that cannot be read raises, unless the caller has the bytes or can
+        get them again (`unreadable_too`): then it is quarantined as well.
+        """
+        problem = self._problem(scope, blob.pointer, blob.sha256, blob.size_bytes)
+        if problem is Problem.UNREADABLE and not unreadable_too:
+            raise StoreError(f"blob {blob.sha256} cannot be read", hint="check the disk and the kernel's log")
+        if problem is not None and problem is not Problem.MISSING:
+            self.set_aside(scope, blob.pointer, blob.sha256, blob.size_bytes, f"{found_by}: {problem}")
+        return problem is None
+
+    def set_aside(self, scope: Scope, pointer: str, sha256: str, size_bytes: int, why: str) -> str | None:
+        """See `Store`."""
+        raise NotImplementedError
+
+
+def tell_damaged(sha256: str, why: str, name: str | None) -> None:
+    """Log that a damaged blob was found, for a person to look at the disk."""
+    where = f"it was moved to quarantine as {name}" if name else "it could not be moved to quarantine"
+    log.warning("blob %s is damaged (%s); %s", sha256, why, where)
 
 
 def write_small(staging: Staging, directory: int, item: Staged) -> int:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from longshore import failpoints
 from longshore.domain import verdict
 from longshore.domain.keys import op_key
-from longshore.domain.model import Artifact, Lease, NewArtifact
+from longshore.domain.model import Artifact, Blob, Lease, NewArtifact
 from longshore.domain.outcomes import Completed, Failed, Outcome, Reused
 from longshore.domain.states import Status
 from longshore.engine.own.hands import HandlerError, Hands, Task
@@ -108,8 +108,9 @@ class OwnJobs:
         inputs = []
         for place, one in enumerate(artifacts):
             path = self._store.path(lease.scope, one.pointer)
-            if self._store.sizes(lease.scope, [one.pointer]) != [one.size_bytes]:
-                raise Reasoned("input_missing", f"the bytes of input {one.artifact_id} are not there")
+            blob = Blob(one.sha256, one.size_bytes, one.pointer, self._store.backend, one.content_type)
+            if not self._store.prove(blob, lease.scope, "input"):
+                raise Reasoned("input_missing", f"the bytes of input {one.artifact_id} are not there, or damaged")
             if path is None:
                 path = scratch / f"input-{place}"
                 with self._store.open(lease.scope, one.pointer) as source, path.open("wb") as target:
