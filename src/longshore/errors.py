@@ -19,6 +19,7 @@ LongshoreError
 │   ├── PublishFailed             the part is gone; the bytes must come again
 │   ├── BlobDamaged               exit 5, a stored blob does not have the bytes that its name promises
 │   ├── DiskFull                  no room for these bytes now
+│   │   └── NeverFits             more than the file system may hold
 │   ├── OverBudget                the tenant's budget does not allow them
 │   └── StoreUnavailable          may pass by itself
 │       └── NoStore               exit 5, the ledger has artifacts and their store is not there
@@ -140,6 +141,16 @@ class DiskFull(StoreError):
     """There is no room on the store's disk."""
 
     reason = "disk_full"
+
+    def __init__(self, message: str | None = None, *, hint: str | None = None, lack: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.lack = lack  # a word of domain.space; None: not known where it happened
+
+
+class NeverFits(DiskFull):
+    """The bytes are more than the whole file system may hold."""
+
+    reason = "too_large"
 
 
 class OverBudget(StoreError):

@@ -54,7 +54,7 @@ class Keeping(Base):
         try:
             await self._thread(_place, self.store, artifact, target, mode, overwrite)
         except (BlobDamaged, NotFound):
-            await self.lose(artifact)
+            await self._lose(artifact)
             raise
         return target
 
@@ -63,10 +63,10 @@ class Keeping(Base):
         blob = Blob(artifact.sha256, artifact.size_bytes, artifact.pointer, self.store.backend, artifact.content_type)
         if await self._thread(self.store.prove, blob, artifact.scope, "reading"):
             return True
-        await self.lose(artifact)
+        await self._lose(artifact)
         return False
 
-    async def lose(self, artifact: Artifact) -> None:
+    async def _lose(self, artifact: Artifact) -> None:
         """Mark every artifact that has the bytes of this one as missing, unless a sound blob has taken the place."""
         if self.ledger.frozen or await self._thread(self.store.sizes, artifact.scope, [artifact.pointer]) != [None]:
             return

@@ -123,6 +123,9 @@ class Store(Protocol):
     def room(self) -> Room:
         """Say how much room there is."""
 
+    def full(self) -> str | None:
+        """Return why nothing can be written on this machine's disk now; None if something can."""
+
     def count_by(self, used_bytes: Callable[[str], int], limit_bytes: Callable[[str], int] | None = None) -> None:
         """Let somebody who knows better say how many bytes a tenant holds, and may hold."""
 

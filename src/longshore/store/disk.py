@@ -24,7 +24,7 @@ _FICLONE: Final = 0x40049409
 _NO_REPLACE: Final = 1
 NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
 _WRITE_BEGIN: Final = 2  # SYNC_FILE_RANGE_WRITE: start, do not wait
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_REFLINK: Final = frozenset({errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM})
 _OURS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 # Where syncfs is known to report what failed: ext2/3/4, XFS, Btrfs, F2FS, tmpfs.
@@ -54,7 +54,7 @@ def preallocate(fd: int, nbytes: int) -> bool:
     try:
         _checked(_libc.fallocate(fd, _KEEP_SIZE, ctypes.c_longlong(0), ctypes.c_longlong(nbytes)))
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in FULL:
             raise
         return False
     return True
@@ -201,7 +201,7 @@ def unreadable(error: OSError) -> Problem:
 def typed(error: OSError, doing: str) -> StoreError:
     """Say as one of our errors what the system said."""
     text = f"{doing}: {os.strerror(error.errno) if error.errno else error}"
-    if error.errno in _FULL:
+    if error.errno in FULL:
         return DiskFull(text, hint="make room; work goes on by itself")
     if error.errno in _OURS:
         return StoreUnavailable(text)

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from longshore import failpoints
 from longshore.domain.model import Scope, Validators
-from longshore.errors import PublishFailed
+from longshore.errors import DiskFull, PublishFailed
 from longshore.store import disk, names
 from longshore.store.room import Reservation
 
@@ -191,7 +191,10 @@ class Part:
             if not (direct and self._write_direct(data, offset)):
                 disk.write_all(self.fd, data, offset)
         except OSError as error:
-            raise disk.typed(error, "writing a part") from error
+            told = disk.typed(error, "writing a part")
+            if isinstance(told, DiskFull) and self._reservation is not None:
+                told = self._reservation.outgrown(told)
+            raise told from error
         if self._reservation is not None:
             self._reservation.used(len(data))
 

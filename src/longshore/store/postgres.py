@@ -12,6 +12,7 @@ from typing import Any, Final
 import psycopg
 from psycopg_pool import ConnectionPool, PoolTimeout
 
+from longshore.domain.space import Lack
 from longshore.errors import DiskFull, NotFound, StoreError, StoreUnavailable
 from longshore.store.parts import Part
 from longshore.store.remote import Found
@@ -52,7 +53,7 @@ class PostgresObjects:
             with self._pool.connection() as connection:
                 yield connection
         except (psycopg.errors.DiskFull, psycopg.errors.OutOfMemory):
-            raise DiskFull(f"{doing}: the database has no room") from None
+            raise DiskFull(f"{doing}: the database has no room", lack=Lack.PROMISED) from None  # not ours to look at
         except (psycopg.Error, PoolTimeout) as error:
             raise StoreUnavailable(f"{doing}: {type(error).__name__}") from None
 

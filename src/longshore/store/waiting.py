@@ -80,6 +80,11 @@ class WaitingRoom:
         with disk.told("looking for room"):
             return self.staging.rooms.room()
 
+    def full(self) -> str | None:
+        """Return why nothing can be written on this machine's disk now; None if something can."""
+        with disk.told("looking for room"):
+            return self.staging.rooms.full()
+
     def count_by(self, used_bytes: Callable[[str], int], limit_bytes: Callable[[str], int] | None = None) -> None:
         """Let somebody who knows better (the ledger) say how many bytes a tenant holds, and may hold."""
         self.staging.rooms.used_bytes = used_bytes
@@ -114,17 +119,13 @@ class Recovering(WaitingRoom):
         """Look at room and budgets for the small bodies of a batch (a part has its reservation); `here`: on this disk."""
         results: list[StoreError | None] = [None] * len(items)
         small = [(index, item) for index, item in enumerate(items) if isinstance(item.body, bytes)]
-        try:
-            need = sum(item.size_bytes for _, item in small)
-            self._note_room(items)
-            if here and small:
-                self.staging.rooms.check_floor(need)
-        except DiskFull as error:
-            for index, _ in small:
-                results[index] = error
-            return results
+        self._note_room(items)
+        if here and small:
+            self._check_floor(small, results)
         left: dict[str, int | None] = {}
         for index, item in small:
+            if results[index] is not None:
+                continue
             tenant = item.scope.tenant_id
             if tenant not in left:
                 left[tenant] = self.staging.rooms.budget_left(tenant)
@@ -132,6 +133,21 @@ class Recovering(WaitingRoom):
                 item.room = replace(item.room, tenant_left_bytes=left[tenant])
             results[index] = self._over_budget(item, left)
         return results
+
+    def _check_floor(self, small: Sequence[tuple[int, Staged]], results: list[StoreError | None]) -> None:
+        """Refuse the small bodies that do not fit; all at once where they do, else one after the other."""
+        rooms = self.staging.rooms
+        with contextlib.suppress(DiskFull):
+            rooms.check_floor(sum(item.size_bytes for _, item in small))
+            return
+        taken = 0
+        for index, item in small:
+            try:
+                rooms.check_floor(item.size_bytes, taken)
+            except DiskFull as error:
+                results[index] = error
+            else:
+                taken += item.size_bytes
 
     def _note_room(self, items: Sequence[Staged]) -> None:
         """Look once at what there is, for all small bodies of a batch; a part noted it when it reserved."""
