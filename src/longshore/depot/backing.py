@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from longshore import failpoints
+from longshore.config.load import check_place
 from longshore.domain.model import Scope
 from longshore.errors import BadInput, Damaged, NoDepot
 from longshore.store import LocalStore, disk
@@ -113,6 +114,7 @@ def restore(
 
 def _claim(target: Path, outside: Sequence[Path]) -> None:
     """Make sure that a directory is ours to write a backup to, and say so in it."""
+    check_place("backup", str(target))
     place = target.resolve()
     for inside in outside:
         if place.is_relative_to(inside.resolve()):
@@ -130,6 +132,7 @@ def _claim(target: Path, outside: Sequence[Path]) -> None:
 
 
 def _check_source(source: Path) -> None:
+    check_place("backup", str(source))
     if not _is_backup(source):
         raise BadInput(f"{source} is no backup", hint="name a directory that `longshore backup` wrote")
     if not (source / LEDGER).exists():

@@ -29,6 +29,7 @@ from longshore.errors import Locked, NotFound
 from longshore.ledger.control import Healed, reconcile_jobs
 from longshore.ledger.frozen import refusal
 from longshore.ledger.registry import mark_available
+from longshore.store import disk
 
 if TYPE_CHECKING:
     from longshore.depot.retention import Retention
@@ -268,9 +269,7 @@ class Sightings:
     def save(self) -> None:
         """Keep what was seen this time and forget the rest."""
         if self._now != self._before:
-            new = self._path.with_suffix(".new")
-            new.write_text(json.dumps(self._now), "utf-8")
-            new.replace(self._path)
+            disk.write_private(self._path, json.dumps(self._now).encode())
 
 
 def _tell(report: Report, dry_run: bool, kind: str, scope: Scope, subject: str, message: str) -> None:

@@ -74,7 +74,7 @@ def make_root(root: Path) -> None:
     """Make a private directory with all its parents, durably; nothing happens to one that exists."""
     missing = list(itertools.takewhile(lambda path: not path.exists(), (root, *root.parents)))
     for path in reversed(missing):
-        path.mkdir(mode=0o700, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)  # a mode without bits for others: no umask can add any
         fsync_path(path.parent)
 
 
@@ -82,6 +82,14 @@ def create_private(path: Path) -> BinaryIO:
     """Make a file that is its owner's alone from the first byte; debris of that name goes first."""
     path.unlink(missing_ok=True)
     return os.fdopen(os.open(path, CREATE, 0o600), "wb")
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Replace a small file that is its owner's alone, whole or not at all; not made durable."""
+    new = path.with_name(path.name + ".new")
+    with create_private(new) as out:
+        out.write(data)
+    new.replace(path)
 
 
 def fsync_path(path: Path) -> None:
