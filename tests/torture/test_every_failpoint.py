@@ -45,6 +45,8 @@ QUICK = {
     "put.damaged",
     "place.name",
     "place.replace",
+    "staging.mend",
+    "link.rename",
 }
 
 

@@ -301,6 +301,44 @@ class Damaging(Voyage):
         assert path.read_bytes() == stamped(1, 5_000)
 
 
+class Mending(Voyage):
+    """The directory of parts is deleted under a process: it is made again, and the run goes on."""
+
+    points = ("staging.mend",)
+    CODE = """
+import shutil, sys, longshore
+with longshore.open(sys.argv[1], network={"allow": ["127.0.0.0/8"]}) as depot:
+    shutil.rmtree(depot.settings.store + "/.staging/parts")
+    (got,) = depot.get([sys.argv[2]])
+    assert got.ok, got
+"""
+
+    def prepare(self) -> None:
+        self.got("/first")
+        self.url = self.origin.add("/large", Thing(stamped(1, 3_000_000)))
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-c", self.CODE, str(self.depot), self.url]
+
+
+class Linkless(Mending):
+    """A file system with neither links nor RENAME_NOREPLACE: bodies are renamed under a lock."""
+
+    points = ("link.rename",)
+    CODE = """
+import errno, os, sys, longshore
+from longshore.store import disk
+def refuse(code):
+    def call(*_, **__):
+        raise OSError(code, os.strerror(code))
+    return call
+os.link, disk.rename_noreplace = refuse(errno.EPERM), refuse(errno.EINVAL)
+with longshore.open(sys.argv[1], network={"allow": ["127.0.0.0/8"]}) as depot:
+    (got,) = depot.get([sys.argv[2]])
+    assert got.ok, got
+"""
+
+
 class BackingUp(Voyage):
     """A backup that was cut is taken up again, and comes back whole."""
 
@@ -478,6 +516,6 @@ class RemoteDamaging(Remote):
 
 
 VOYAGES: tuple[type[Voyage], ...] = (
-    Restarting, Beating, Adopting, Reconciling, Returning, Collecting, Placing, Replacing, Damaging, BackingUp, Restoring,
-    Purging, OwnJob, Removing, Uploading, Remote, RemoteDamaging,
+    Restarting, Beating, Adopting, Reconciling, Returning, Collecting, Placing, Replacing, Damaging, Mending, Linkless,
+    BackingUp, Restoring, Purging, OwnJob, Removing, Uploading, Remote, RemoteDamaging,
 )  # fmt: skip

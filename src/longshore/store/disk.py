@@ -23,6 +23,7 @@ _KEEP_SIZE: Final = 1
 _FICLONE: Final = 0x40049409
 _NO_REPLACE: Final = 1
 NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
+NO_NOREPLACE: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 _WRITE_BEGIN: Final = 2  # SYNC_FILE_RANGE_WRITE: start, do not wait
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_REFLINK: Final = frozenset({errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM})
@@ -178,6 +179,15 @@ def reflink(target: int, source: int) -> bool:
         if error.errno in _NO_REFLINK:
             return False
         raise
+    return True
+
+
+def exists(name: str, parent: int) -> bool:
+    """Tell whether a directory has a name."""
+    try:
+        os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
     return True
 
 

@@ -333,9 +333,12 @@ class Part:
         except FileNotFoundError:  # no /proc here
             os.link(BODY, name, src_dir_fd=self._directory, dst_dir_fd=parent, follow_symlinks=False)
 
-    def move_to(self, name: str, parent: int) -> None:
-        """Do the same where a file system has no links."""
-        disk.rename_noreplace(BODY, self._directory, name, parent)
+    def move_to(self, name: str, parent: int, *, replace: bool = False) -> None:
+        """Do the same where a file system has no links; `replace` where it cannot even rename without replacing."""
+        if replace:
+            os.rename(BODY, name, src_dir_fd=self._directory, dst_dir_fd=parent)
+        else:
+            disk.rename_noreplace(BODY, self._directory, name, parent)
 
     def close(self) -> None:
         """Close the descriptors and keep the files."""

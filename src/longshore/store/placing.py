@@ -81,7 +81,7 @@ def _refused(target: Path, error: OSError) -> StoreError:
 def _place_at(
     store: Store, scope: Scope, pointer: str, directory: int, name: str, mode: Mode, *, overwrite: bool
 ) -> Mode:
-    if not overwrite and _exists(name, directory):
+    if not overwrite and disk.exists(name, directory):
         raise FileExistsError(name)  # before gigabytes are copied; the link below decides
     sha256 = names.parse(scope, pointer).sha256
     failpoints.hit("place.write")
@@ -92,7 +92,7 @@ def _place_at(
             with contextlib.suppress(OSError):
                 _name_it(blob.fileno(), name, directory, overwrite=overwrite)
                 return "hardlink"
-            if not overwrite and _exists(name, directory):
+            if not overwrite and disk.exists(name, directory):
                 raise FileExistsError(name)
             blob.seek(0)
         with _file(directory) as (target, temporary):
@@ -155,7 +155,7 @@ def _locked(directory: int) -> tuple[int, str]:
         fd = os.open(name, disk.CREATE, 0o666, dir_fd=directory)
         with contextlib.suppress(OSError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _exists(name, directory):  # not swept away between the two
+            if disk.exists(name, directory):  # not swept away between the two
                 return fd, name
         os.close(fd)
     raise StoreError("a temporary file is removed again and again")
@@ -197,7 +197,15 @@ def _name_temporary(temporary: str, name: str, directory: int) -> None:
     except OSError as error:
         if error.errno not in disk.NO_LINKS:
             raise
-        disk.rename_noreplace(temporary, directory, name, directory)
+        try:
+            disk.rename_noreplace(temporary, directory, name, directory)
+        except OSError as refused:
+            if refused.errno not in disk.NO_NOREPLACE:
+                raise
+            raise StoreError(
+                "this file system has neither links nor renames that replace nothing",
+                hint="allow overwriting (--overwrite), or name another place",
+            ) from refused
 
 
 def _sweep(directory: int) -> None:
@@ -227,11 +235,3 @@ def _remove_if_left(name: str, directory: int) -> None:
 
 def _new_name() -> str:
     return f".longshore-{uuid.uuid4().hex}"
-
-
-def _exists(name: str, directory: int) -> bool:
-    try:
-        os.stat(name, dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True

@@ -73,7 +73,12 @@ class WaitingRoom:
     def reserve(self, scope: Scope, nbytes: int) -> Reservation:
         """Set room aside for bytes to come, or raise `DiskFull` or `OverBudget`."""
         with disk.told("reserving room"):
-            return self.staging.rooms.reserve(scope, nbytes)
+            try:
+                return self.staging.rooms.reserve(scope, nbytes)
+            except FileNotFoundError:
+                if not self.staging.mend():
+                    raise
+                return self.staging.rooms.reserve(scope, nbytes)
 
     def room(self) -> Room:
         """Say how much room there is."""
