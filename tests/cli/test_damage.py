@@ -168,3 +168,12 @@ def test_a_lost_blob_is_fetched_again_to_be_placed(box: Box, origin: Origin) -> 
     ran = box("get", *urls, "-d", box.home / "out", "--hardlink", "--json").ok()
     assert len(ran.of("placed")) == 2
     assert sum(one.path in {"/a", "/b"} for one in origin.requests) <= 4
+
+
+def test_what_is_fetched_again_has_its_name_even_with_other_bytes(box: Box, origin: Origin) -> None:
+    url = origin.add("/a", Thing(BODY))
+    box("get", url).ok()
+    flip(box)
+    origin.add("/a", Thing(LARGE, etag='"v2"'))
+    box("get", url, "-d", box.home / "out").ok()
+    assert {path.name: path.read_bytes() for path in (box.home / "out").iterdir()} == {"a": LARGE}

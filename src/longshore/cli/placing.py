@@ -60,6 +60,8 @@ class _Placing:
             self._give_name(one.artifact, target)
         except (BlobDamaged, NotFound) as error:
             say(f"{error}; fetching it again")
+            if self._names is not None:
+                self._names.forget(one)
             return False
         except (LongshoreError, OSError) as error:
             hint = f"a directory is named with -d {target}" if target.is_dir() else getattr(error, "hint", None)
