@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import LOOPBACK, Box
+from tests.cli.test_disks import full
 from tests.support.disks import small_disk
-from tests.support.origin import Origin, Thing, chunked, close_delimited, endless, stamped
+from tests.support.origin import Origin, Thing, chunked, close_delimited, endless, stamped, status
 from tests.support.program import eventually, started
 
 MIB = 1 << 20
@@ -124,3 +125,21 @@ def test_no_inodes_mid_run_is_waited_for(origin: Origin, tmp_path: Path, whole: 
         assert ran.code == 0, ran.stderr
         assert max(origin.count(f"/{n}") for n in range(300)) <= 3
         box("verify").ok()
+
+
+def test_a_disk_that_fills_up_between_two_attempts_is_waited_for(origin: Origin, tmp_path: Path) -> None:
+    """No job is held at that time: it is the ledger, on the same disk, that cannot be written."""
+    with with_store(tmp_path, "16m", whole=True) as (box, disk):
+        box.env |= {"LONGSHORE_RETRY__BASE_S": "2", "LONGSHORE_RETRY__CAP_S": "2"}
+        box.env["LONGSHORE_QUOTA__FREE_BYTES_MIN"] = "0"
+        url = origin.add("/a", status(503), Thing(stamped(1, 9_000)))
+        with started(tmp_path / "get", "get", url, env=box.env) as running:
+            eventually(
+                lambda: "503" in running.stderr or "503" in running.stdout or origin.count("/a"), "it failed once"
+            )
+            with full(disk):
+                eventually(lambda: "the disk is full" in running.stderr, "it says why it waits")
+                assert running.process.poll() is None
+            ran = running.wait()
+        assert ran.code == 0, ran.stderr
+        assert origin.count("/a") == 2

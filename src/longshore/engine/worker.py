@@ -132,9 +132,11 @@ class Worker:
                     await self._rest(self._pause_s(due, idle))
                     idle += 1
             except Unavailable as away:
-                log.warning("the ledger does not answer: %s", away)
-                if not self._held and not errand.forever:
-                    raise
+                if not self._full:
+                    log.warning("the ledger does not answer: %s", away)
+                    self._look_for_room()
+                if not self._held and not errand.forever and (not self._full or self._waited_enough(errand)):
+                    raise  # a full disk is waited for, as the store's is
                 await self._rest(POLL_S[-1])
 
     async def _claim(self, errand: Errand) -> int:
