@@ -51,7 +51,8 @@ def command(call: Call, urls: tuple[str, ...], lists: tuple[str, ...], **how: An
     """Fetch URLs: plan, fetch, verify. What is held already moves zero bytes.
 
     With --workers, each process has `transfer.concurrency` transfers of its own; fewer than 512 things need one only.
-    Exit 0 when all are held, 3 when some failed for good, 4 when work is left.
+    Exit 0 when all are held, 3 when some failed for good, 4 when work is left, 5 when a stored file is damaged and could
+    not be fetched again.
     """
     if how["offline"]:
         call.flags["offline"] = True
