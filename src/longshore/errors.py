@@ -17,7 +17,9 @@ LongshoreError
 │   └── Unavailable               may pass by itself: server away, disk full
 ├── StoreError                    each has a `reason` of domain.reasons
 │   ├── PublishFailed             the part is gone; the bytes must come again
+│   ├── BlobDamaged               exit 5, a stored blob does not have the bytes that its name promises
 │   ├── DiskFull                  no room for these bytes now
+│   │   └── NeverFits             more than the file system may hold
 │   ├── OverBudget                the tenant's budget does not allow them
 │   └── StoreUnavailable          may pass by itself
 │       └── NoStore               exit 5, the ledger has artifacts and their store is not there
@@ -123,10 +125,32 @@ class PublishFailed(StoreError):
     """The bytes could not be made durable; they must come again."""
 
 
+class BlobDamaged(StoreError):
+    """A stored blob does not have the bytes that its name promises."""
+
+    exit_code = 5
+    hint = "`longshore get URL` fetches it again; without a URL, `longshore put` the same file"
+
+    def __init__(self, sha256: str, *, aside: bool = False) -> None:
+        moved = "; it was moved to quarantine" if aside else ""
+        super().__init__(f"the stored blob {sha256} is damaged{moved}")
+        self.sha256 = sha256
+
+
 class DiskFull(StoreError):
     """There is no room on the store's disk."""
 
     reason = "disk_full"
+
+    def __init__(self, message: str | None = None, *, hint: str | None = None, lack: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.lack = lack  # a word of domain.space; None: not known where it happened
+
+
+class NeverFits(DiskFull):
+    """The bytes are more than the whole file system may hold."""
+
+    reason = "too_large"
 
 
 class OverBudget(StoreError):

@@ -9,6 +9,7 @@ import pytest
 from longshore.domain.endings import Mishap, Past, ending, worst_of_mirrors
 from longshore.domain.outcomes import Deferred, Failed
 from longshore.domain.settings import RetrySettings, freshness_s
+from longshore.domain.space import Lack
 from longshore.errors import BadInput
 
 SETTINGS = RetrySettings(max_attempts=3, base_s=8, cap_s=100)
@@ -71,3 +72,28 @@ def test_freshness_policies() -> None:
     for bad in ("often", "-1", "nan"):
         with pytest.raises(BadInput):
             freshness_s(bad)
+
+
+@pytest.mark.parametrize("lack", [None, Lack.FULL, Lack.PROMISED])
+@pytest.mark.parametrize("attempts", [0, 99])
+def test_a_disk_that_is_full_or_promised_never_counts(lack: Lack | None, attempts: int) -> None:
+    end = ending(Mishap("disk_full", "x", lack=lack), Past(attempts, "disk_full"), 0.0, SETTINGS)
+    assert isinstance(end, Deferred)
+    assert not end.counts
+    assert end.delay_s >= (2.5 if lack is Lack.PROMISED else 0.5)
+
+
+@pytest.mark.parametrize("lack", [Lack.NOT_NOW, Lack.OUTGROWN])
+def test_bytes_that_do_not_fit_although_the_disk_is_not_full_count(lack: Lack) -> None:
+    end = ending(Mishap("disk_full", "x", lack=lack), FIRST, 0.5, SETTINGS)
+    assert end == Deferred("disk_full", "x", 4.0)
+    quick = ending(Mishap("disk_full", "x", lack=lack), FIRST, 0.0, RetrySettings(max_attempts=3, base_s=0.01))
+    assert isinstance(quick, Deferred)
+    assert quick.delay_s >= 0.5
+    last = ending(Mishap("disk_full", "x", lack=lack), Past(2, "disk_full"), 0.5, SETTINGS)
+    assert isinstance(last, Failed)
+    assert last.reason == "disk_full"
+
+
+def test_what_never_fits_is_final() -> None:
+    assert ending(Mishap("too_large", "x", lack=Lack.NEVER), FIRST, 0.0, SETTINGS) == Failed("too_large", "x")

@@ -136,6 +136,19 @@ def test_a_confirmed_effect_is_not_repeated_after_a_crash(depot: Depot, tmp_path
     assert job(depot, planned.job_id).attempts == 2
 
 
+def test_a_damaged_input_ends_the_job(depot: Depot) -> None:
+    source = put(depot, "right")
+    path = depot.store.path(depot.scope, source.pointer)
+    assert path is not None
+    planned = depot.submit("t_upper", inputs=[source])
+    path.chmod(0o600)
+    path.write_text("wrong")
+    assert depot.run().failed == 1
+    assert job(depot, planned.job_id).reason == "input_missing"
+    assert not path.exists()
+    assert len(list(depot.store.quarantined())) == 1
+
+
 def test_a_missing_input_ends_the_job(depot: Depot) -> None:
     source = put(depot, "gone soon")
     path = depot.store.path(depot.scope, source.pointer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -220,6 +221,22 @@ def test_a_full_disk_pauses_and_goes_on_by_itself(make_depot: MakeDepot, origin:
         assert tally.completed == 4
         assert depot.verify().findings == []
         depot.close()
+
+
+@pytest.mark.parametrize("gone", [".staging/parts", ".staging"])
+def test_staging_deleted_under_a_run_is_mended_within_the_run(depot: Depot, origin: Origin, gone: str) -> None:
+    gate = Gate(Thing(stamped(1, 3_000_000)), 1_500_000)
+    urls = [origin.add("/large", gate, Thing(stamped(1, 3_000_000)))]
+    urls += [origin.add(f"/{n}", Thing(stamped(n, 2_000_000))) for n in range(3)]
+    depot.add(urls)
+    with running(depot) as run:
+        until(lambda: len(run.of("completed")) == 3)
+        shutil.rmtree(Path(depot.settings.store) / gone)
+        gate.open()
+        tally = run.join()
+    assert (tally.completed, tally.failed) == (4, 0)
+    assert origin.count("/large") <= 3
+    assert depot.verify().findings == []
 
 
 def test_low_room_stops_before_the_stream_and_leaves_no_part(

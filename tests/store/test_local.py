@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from longshore.domain.model import Scope, Validators
 from longshore.errors import NotFound, StoreError
 from longshore.store import LocalStore, Part, Problem, Staged, StoreSettings, open_store
 from longshore.store.layout import LAYOUT_FILE
-from tests.store.publishing import SCOPE, files_below, publish, staged
+from tests.store.publishing import SCOPE, files_below, of_part, publish, staged
 
 
 def test_a_small_body_gets_the_name_of_its_hash(store: LocalStore) -> None:
@@ -147,3 +148,41 @@ def test_another_shard_width_is_refused(tmp_path: Path) -> None:
     LocalStore(tmp_path).close()
     with pytest.raises(StoreError, match="shard_width"):
         open_store(str(tmp_path), StoreSettings(shard_width=3))
+
+
+@pytest.mark.parametrize(
+    "gone", [".staging/parts", ".staging/small", ".staging/quarantine", ".staging/room", ".staging"]
+)
+def test_directories_deleted_under_a_live_store_are_made_again(
+    store: LocalStore, caplog: pytest.LogCaptureFixture, gone: str
+) -> None:
+    [blob] = publish(store, staged(b"before", "a"))
+    shutil.rmtree(store.root / gone)
+    part = store.part(SCOPE, "large", 1)
+    part.reservation = store.reserve(SCOPE, 3 << 20)
+    part.write(b"x" * 50_000)
+    part.checkpoint()
+    large, small = publish(store, of_part(part), staged(b"after", "b"))
+    path = store.path(SCOPE, blob.pointer)
+    assert path is not None
+    path.chmod(0o600)
+    path.write_bytes(b"bef?re")
+    [fresh] = publish(store, staged(b"before", "c"))
+    assert not fresh.deduplicated
+    assert len(list(store.quarantined())) == 1
+    assert {held.sha256 for held in store.walk()} == {blob.sha256, large.sha256, small.sha256}
+    assert "made again" in caplog.text
+
+
+def test_a_part_whose_directory_is_deleted_fails_as_our_side(store: LocalStore) -> None:
+    part = store.part(SCOPE, "large", 1)
+    part.write(b"x" * 50_000)
+    shutil.rmtree(store.root / ".staging/parts")
+    item = of_part(part)
+    outcome = store.stage([item])[0] or store.link([item])[0]
+    assert isinstance(outcome, StoreError)
+    assert outcome.reason == "disk_error"
+    store.clean([item])
+    again = store.part(SCOPE, "large", 2)
+    again.write(b"x" * 50_000)
+    publish(store, of_part(again))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from pathlib import Path
 
@@ -86,3 +87,26 @@ def test_what_is_not_there_or_has_no_name(store: LocalStore, tmp_path: Path) -> 
     with pytest.raises(BadInput):
         place(store, SCOPE, f"acme/corpus/aa/{'a' * 64}", Path("/"))
     assert not (tmp_path / "name").exists()
+
+
+def test_what_a_killed_process_left_is_removed_and_what_a_live_one_holds_stays(
+    store: LocalStore, tmp_path: Path
+) -> None:
+    [blob] = publish(store, staged(b"hello"))
+    (tmp_path / "out").mkdir()
+    left, held, foreign = (tmp_path / f"out/.longshore-{c * 32}" for c in ("a", "b", "z"))
+    for path in (left, held, foreign):
+        path.write_bytes(b"x")
+    with held.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        place(store, SCOPE, blob.pointer, tmp_path / "out/name")
+        assert sorted(os.listdir(tmp_path / "out")) == sorted([held.name, foreign.name, "name"])
+
+
+def test_a_file_that_cannot_be_replaced_leaves_nothing(store: LocalStore, tmp_path: Path) -> None:
+    [blob] = publish(store, staged(b"hello"))
+    (tmp_path / "out/name").mkdir(parents=True)
+    for mode in ("hardlink", "copy"):
+        with pytest.raises(StoreError):
+            place(store, SCOPE, blob.pointer, tmp_path / "out/name", mode=mode, overwrite=True)
+    assert os.listdir(tmp_path / "out") == ["name"]

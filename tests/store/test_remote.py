@@ -23,6 +23,7 @@ from longshore.store.remote import RemoteStore
 from longshore.store.s3 import Bucket
 from tests.store.publishing import SCOPE, of_part, publish, staged
 from tests.support.postgres import Cluster
+from tests.support.program import invoke
 from tests.support.weed import Weed
 
 
@@ -247,3 +248,22 @@ def test_a_damaged_blob_is_reported_and_not_copied(tmp_path: Path) -> None:
     assert [held.sha256 for held in target.walk()] == [good.sha256]
     source.close()
     target.close()
+
+
+def test_a_reconcile_and_a_gc_abort_unfinished_uploads(weed: Weed, tmp_path: Path) -> None:
+    bucket = weed.bucket()
+    env = {
+        "LONGSHORE_DEPOT": str(tmp_path / "depot"),
+        "LONGSHORE_STORE": f"s3://{bucket}/p?endpoint={weed.url}",
+        "LONGSHORE_S3__ACCESS_KEY_ID": weed.key_id,
+        "LONGSHORE_S3__SECRET_ACCESS_KEY": weed.secret,
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+    invoke("put", "-", stdin=b"some bytes", env=env).ok()
+    for command in (("reconcile", "--set", "reconcile.stale_part_s=0"), ("gc", "--grace", "0")):
+        weed.request("POST", f"/{bucket}/p/default/default/ab/abandoned", "uploads=")
+        assert b"abandoned" in weed.request("GET", f"/{bucket}", "uploads=")
+        invoke("reconcile", env=env).ok()  # it may be under way
+        assert b"abandoned" in weed.request("GET", f"/{bucket}", "uploads=")
+        invoke(*command, env=env).ok()
+        assert b"abandoned" not in weed.request("GET", f"/{bucket}", "uploads=")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from longshore.domain.model import Scope
-from longshore.errors import DiskFull, OverBudget
+from longshore.domain.space import Lack
+from longshore.errors import DiskFull, NeverFits, OverBudget
 from longshore.store import LocalStore, QuotaSettings, StoreSettings, room
-from tests.store.publishing import SCOPE, publish, staged
+from tests.store.publishing import NO_FLOOR, SCOPE, publish, staged
+from tests.support.disks import small_disk
 
 MIB = 1 << 20
 
@@ -159,3 +162,69 @@ def test_a_tenants_budget(tmp_path: Path, free: list[int]) -> None:
     store.count_by(lambda _: 0)
     store.reserve(SCOPE, 1000).release()
     store.close()
+
+
+def test_what_lacks_is_told(tmp_path: Path, free: list[int]) -> None:
+    store = opened(tmp_path)
+    with pytest.raises(NeverFits) as never:
+        store.reserve(SCOPE, 1 << 60)
+    assert never.value.reason == "too_large"
+    for need, lack in ((91 * MIB, Lack.NOT_NOW), (70 * MIB, Lack.PROMISED)):
+        with store.reserve(SCOPE, 30 * MIB), pytest.raises(DiskFull) as refused:
+            store.reserve(SCOPE, need)
+        assert refused.value.lack == lack
+    assert store.full() is None
+    free[0] = 10 * MIB + 100
+    with pytest.raises(DiskFull) as refused:
+        store.reserve(SCOPE, MIB)
+    assert refused.value.lack == Lack.FULL
+    assert "must stay free" in (store.full() or "")
+    store.close()
+
+
+def test_a_body_that_outgrows_the_disk_is_told_from_a_disk_that_others_fill(tmp_path: Path, free: list[int]) -> None:
+    store = opened(tmp_path)
+    lacks = []
+    for left in (9 * MIB, 0):
+        free[0] = 100 * MIB
+        part = store.part(SCOPE, "job", 1)
+        part.write(bytes(15 * MIB))
+        free[0] = left
+        with pytest.raises(DiskFull) as refused:
+            part.write(bytes(2 * MIB))
+        lacks.append(refused.value.lack)
+        part.discard()
+    assert lacks == [Lack.OUTGROWN, Lack.OUTGROWN]
+    free[0] = 100 * MIB
+    announced = store.part(SCOPE, "job", 2)
+    announced.reservation = store.reserve(SCOPE, 40 * MIB)
+    announced.write(bytes(15 * MIB))
+    free[0] = 0
+    announced.write(bytes(2 * MIB))  # within its promise nothing is looked at: the file system itself says no
+    announced.discard()
+    store.close()
+
+
+def test_small_bodies_that_fit_one_by_one_are_not_all_refused(tmp_path: Path, free: list[int]) -> None:
+    store = opened(tmp_path)
+    free[0] = 12 * MIB
+    items = [staged(bytes([n]) * MIB, f"job{n}") for n in range(3)]
+    outcomes = store.stage(items)
+    assert [type(outcome) for outcome in outcomes] == [type(None), type(None), DiskFull]
+    assert isinstance(outcomes[2], DiskFull)
+    assert outcomes[2].lack == Lack.PROMISED
+    store.clean(items)
+    store.close()
+
+
+def test_a_disk_without_inodes_is_full() -> None:
+    with small_disk("16m", 40) as disk:
+        store = LocalStore(disk / "store", NO_FLOOR)
+        assert store.full() is None
+        with suppress(OSError):
+            for n in range(40):
+                (disk / f"{n}").touch()
+        assert store.full() == "No space left on device"
+        (disk / "0").unlink()
+        assert store.full() is None
+        store.close()

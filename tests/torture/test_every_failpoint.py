@@ -37,7 +37,17 @@ ELSEWHERE = {
 }  # fmt: skip
 KILLS = [(voyage, point) for voyage in VOYAGES for point in voyage.points]
 # One of every area on every run of the suite; `make torture` has all.
-QUICK = {"adopt.begun", "reconcile.marked", "upload.linked"}
+QUICK = {
+    "adopt.begun",
+    "reconcile.marked",
+    "upload.linked",
+    "blob.damaged",
+    "put.damaged",
+    "place.name",
+    "place.replace",
+    "staging.mend",
+    "link.rename",
+}
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
+import psycopg
+
 import longshore
 from longshore.checker import check
 from longshore.checker.check import LocalFiles
@@ -248,18 +250,93 @@ class Collecting(Voyage):
 class Placing(Voyage):
     """A name outside the store."""
 
-    points = ("place.write", "place.name")
+    points: ClassVar[tuple[str, ...]] = ("place.write", "place.name")
+    words: ClassVar[tuple[str, ...]] = ()
 
     def prepare(self) -> None:
         self.url = self.got()
+        (self.home / "out").mkdir()
 
     def command(self) -> list[str]:
-        return self.cli("get", self.url, "-o", self.home / "out.bin")
+        return self.cli("get", self.url, "-o", self.home / "out/out.bin", *self.words)
+
+    def recovered(self) -> None:
+        if not self.words:  # a file without a name vanishes with its process
+            assert os.listdir(self.home / "out") == []
+        super().recovered()
+        assert (self.home / "out/out.bin").read_bytes() == stamped(1, 5_000)
+        assert os.listdir(self.home / "out") == ["out.bin"]
+
+
+class Replacing(Placing):
+    """A name outside the store replaces another; what a killed process left beside it is removed."""
+
+    points = ("place.replace", "place.sweep")
+    words = ("--overwrite",)
+
+    def prepare(self) -> None:
+        super().prepare()
+        (self.home / "out/out.bin").write_bytes(b"older")
+        (self.home / f"out/.longshore-{'0' * 32}").write_bytes(b"left by a killed one")
+
+
+class Damaging(Voyage):
+    """Fresh bytes come, and the blob of their name has lost a bit: it goes away, they take its name."""
+
+    points = ("blob.damaged",)
+
+    def prepare(self) -> None:
+        self.got("/a")
+        self.url = self.origin.add("/b", Thing(stamped(1, 5_000)))
+        [path] = (self.depot / "store").glob("[!.]*/*/??/*")
+        path.chmod(0o600)
+        path.write_bytes(stamped(1, 5_000)[:-1] + b"?")
+
+    def command(self) -> list[str]:
+        return self.worker(self.url)
 
     def recovered(self) -> None:
         super().recovered()
-        assert (self.home / "out.bin").read_bytes() == stamped(1, 5_000)
-        assert [path.name for path in self.home.glob("*out.bin*")] == ["out.bin"]
+        [path] = (self.depot / "store").glob("[!.]*/*/??/*")
+        assert path.read_bytes() == stamped(1, 5_000)
+
+
+class Mending(Voyage):
+    """The directory of parts is deleted under a process: it is made again, and the run goes on."""
+
+    points = ("staging.mend",)
+    CODE = """
+import shutil, sys, longshore
+with longshore.open(sys.argv[1], network={"allow": ["127.0.0.0/8"]}) as depot:
+    shutil.rmtree(depot.settings.store + "/.staging/parts")
+    (got,) = depot.get([sys.argv[2]])
+    assert got.ok, got
+"""
+
+    def prepare(self) -> None:
+        self.got("/first")
+        self.url = self.origin.add("/large", Thing(stamped(1, 3_000_000)))
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-c", self.CODE, str(self.depot), self.url]
+
+
+class Linkless(Mending):
+    """A file system with neither links nor RENAME_NOREPLACE: bodies are renamed under a lock."""
+
+    points = ("link.rename",)
+    CODE = """
+import errno, os, sys, longshore
+from longshore.store import disk
+def refuse(code):
+    def call(*_, **__):
+        raise OSError(code, os.strerror(code))
+    return call
+os.link, disk.rename_noreplace = refuse(errno.EPERM), refuse(errno.EINVAL)
+with longshore.open(sys.argv[1], network={"allow": ["127.0.0.0/8"]}) as depot:
+    (got,) = depot.get([sys.argv[2]])
+    assert got.ok, got
+"""
 
 
 class BackingUp(Voyage):
@@ -391,7 +468,7 @@ asyncio.run(main())
 class Remote(Voyage):
     """Blobs elsewhere: in a PostgreSQL server."""
 
-    points = ("put.object", "put.done", "delete.object")
+    points: ClassVar[tuple[str, ...]] = ("put.object", "put.done", "delete.object")
     server: str = ""
     CODE = """
 import sys, longshore
@@ -422,7 +499,23 @@ with longshore.open(sys.argv[1], network={"allow": ["127.0.0.0/8"]}) as depot:
         assert report.findings == []
 
 
+class RemoteDamaging(Remote):
+    """Fresh bytes come, and the object of their name has lost a bit: it is kept aside, they take its place."""
+
+    points = ("put.damaged",)
+
+    def run(self, **failpoints: str) -> subprocess.CompletedProcess[str]:
+        if failpoints:
+            with_blob = super().run(LONGSHORE_FAILPOINTS="")
+            assert with_blob.returncode == 0, with_blob.stderr
+            with psycopg.connect(self.server) as connection:
+                flipped = "UPDATE longshore_store.pieces SET data = set_byte(data, 9, get_byte(data, 9) # 1)"
+                connection.execute(flipped)
+            self.url = self.origin.add("/b", Thing(stamped(1, 5_000)))
+        return super().run(**failpoints)
+
+
 VOYAGES: tuple[type[Voyage], ...] = (
-    Restarting, Beating, Adopting, Reconciling, Returning, Collecting, Placing, BackingUp, Restoring, Purging, OwnJob,
-    Removing, Uploading, Remote,
+    Restarting, Beating, Adopting, Reconciling, Returning, Collecting, Placing, Replacing, Damaging, Mending, Linkless,
+    BackingUp, Restoring, Purging, OwnJob, Removing, Uploading, Remote, RemoteDamaging,
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import http.client
 from pathlib import Path
 
 import pytest
@@ -175,3 +176,18 @@ def test_lost_bytes_are_gone_not_an_error_of_ours(site: Site) -> None:
     blob.unlink()
     answer = site.client("read", tenant="lost").get(f"/api/v1/artifacts/{artifact}/content")
     assert (answer.status, answer.json()["reason"]) == (410, "missing")
+
+
+@pytest.mark.parametrize("size", [9_000, (2 << 20) + 77])
+def test_a_damaged_blob_is_never_sent_whole(site: Site, size: int) -> None:
+    scope = Scope(f"flipped{size}", "default")
+    _, artifact = site.complete("https://flipped.example/", bytes(size), scope=scope)
+    folder = site.ledger.backend.path.parent / "store" / scope.tenant_id  # type: ignore[attr-defined]
+    [blob] = [path for path in Path(folder).rglob("*") if path.is_file() and not path.name.startswith(".")]
+    blob.chmod(0o600)
+    blob.write_bytes(bytes(size - 1) + b"\1")
+    client, path = site.client("read", tenant=scope.tenant_id), f"/api/v1/artifacts/{artifact}/content"
+    with pytest.raises(http.client.IncompleteRead):
+        client.get(path)
+    assert not blob.exists()
+    assert client.get(path).status == 410

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from longshore.cli.options import Call, common
+from longshore.cli.options import Call, common, make_private
 from longshore.cli.output import say
 from longshore.config import CONFIG_FILE, shown
 from longshore.config.load import default_of, keys_of, sections
@@ -58,7 +58,7 @@ def _written(value: Any) -> str:
 
 def write_template(path: str) -> None:
     """Write a configuration that changes nothing and shows everything; never over another."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    make_private(os.path.dirname(path))
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:

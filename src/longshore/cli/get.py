@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
@@ -13,8 +12,8 @@ import click
 
 from longshore.cli.options import Call, common, waiting
 from longshore.cli.output import say
-from longshore.cli.program import OK, SOME_FAILED, UNEXPECTED, WORK_LEFT, code_of_signal
-from longshore.errors import BadInput, LongshoreError, NotAUrl
+from longshore.cli.program import SOME_FAILED, WORK_LEFT, code_of_signal
+from longshore.errors import BadInput, NotAUrl
 
 if TYPE_CHECKING:
     from longshore.cli.shares import Shares
@@ -52,7 +51,8 @@ def command(call: Call, urls: tuple[str, ...], lists: tuple[str, ...], **how: An
     """Fetch URLs: plan, fetch, verify. What is held already moves zero bytes.
 
     With --workers, each process has `transfer.concurrency` transfers of its own; fewer than 512 things need one only.
-    Exit 0 when all are held, 3 when some failed for good, 4 when work is left.
+    Exit 0 when all are held, 3 when some failed for good, 4 when work is left, 5 when a stored file is damaged and could
+    not be fetched again.
     """
     if how["offline"]:
         call.flags["offline"] = True
@@ -134,6 +134,7 @@ def _get(call: Call, requests: list[JobRequest], how: dict[str, Any]) -> int:
 
 def _got(call: Call, requests: list[JobRequest], how: dict[str, Any], shares: Shares | None = None) -> int:
     from longshore.cli.held import counts
+    from longshore.cli.placing import place_results
     from longshore.cli.telling import summary_text, teller, what_next
     from longshore.cli.watching import watching
     from longshore.domain.states import TERMINAL
@@ -152,7 +153,7 @@ def _got(call: Call, requests: list[JobRequest], how: dict[str, Any], shares: Sh
             )
             if shares:
                 shares.tell_rest(got, depot.ledger.now())
-        placed = _place(call, depot, got, how)
+        placed = place_results(call, depot, requests, got, how)
     if call.json:
         held = sum(one.held_before and one.ok for one in got)
         call.output.record("summary", counts([one.status.value for one in got], held) | {"bytes": score.bytes})
@@ -161,10 +162,10 @@ def _got(call: Call, requests: list[JobRequest], how: dict[str, Any], shares: Sh
         left = sum(one.status not in TERMINAL for one in got)
         for line in what_next(score, left, again="the same command") if len(got) > 1 or left else ():
             say(line)
-    return _code(depot, got, placed=placed)
+    return _code(depot, got, placed)
 
 
-def _code(depot: Depot, got: list[Got], *, placed: bool) -> int:
+def _code(depot: Depot, got: list[Got], placed: int) -> int:
     from longshore.domain.states import TERMINAL
 
     stopped = depot.aio.tally.stopped_by
@@ -174,52 +175,4 @@ def _code(depot: Depot, got: list[Got], *, placed: bool) -> int:
         return SOME_FAILED
     if not all(one.ok for one in got):
         return WORK_LEFT
-    return OK if placed else UNEXPECTED
-
-
-def _place(call: Call, depot: Depot, got: list[Got], how: dict[str, Any]) -> bool:
-    """Give results their names; what cannot be placed is told, and the rest goes on."""
-    if not how["output"] and not how["directory"]:
-        return True
-    if how["output"] == STDOUT:
-        return _to_stdout(depot, got)
-    from pathlib import Path
-
-    from longshore.cli.names import Names, is_same
-
-    names = Names(Path(how["directory"])) if how["directory"] else None
-    done = True
-    for one in got:
-        if one.artifact is None:
-            continue
-        target = Path(how["output"]) if names is None else names.of(one)
-        try:
-            if not is_same(target, one.artifact):
-                depot.place(
-                    one.artifact,
-                    Path(os.path.abspath(target)),
-                    mode="hardlink" if how["hardlink"] else "reflink",
-                    overwrite=how["overwrite"] or how["force"],
-                )
-        except (LongshoreError, OSError) as error:
-            hint = f"a directory is named with -d {target}" if target.is_dir() else getattr(error, "hint", None)
-            say(f"not placed  {target}: {error}" + (f"\n  → {hint}" if hint else ""))
-            done = False
-            continue
-        if call.json:
-            call.output.record("placed", {"job_id": one.job_id, "path": str(target)}, flush=False)
-        elif call.verbosity >= 0:
-            call.output.text(str(target))
-    return done
-
-
-def _to_stdout(depot: Depot, got: list[Got]) -> bool:
-    """Give the bytes to whoever reads us."""
-    import shutil
-
-    for one in got:
-        if one.artifact is not None:
-            with depot.store.open(one.artifact.scope, one.artifact.pointer) as body:
-                shutil.copyfileobj(body, sys.stdout.buffer, 1 << 20)
-            sys.stdout.buffer.flush()
-    return True
+    return placed

@@ -31,6 +31,13 @@ class Names:
             name = f"{stem}-{sha256[:12]}.{ext}" if dot and stem else f"{name}-{sha256[:12]}"
         return self.directory / name
 
+    def forget(self, got: Got) -> None:
+        """Give the name of a result back that was not placed: what is fetched in its place may have other bytes."""
+        assert got.artifact is not None
+        name = file_name(got.artifact.name, got.url, got.artifact.sha256).casefold()
+        if self._taken.get(name) == got.artifact.sha256:
+            del self._taken[name]
+
 
 def is_same(target: Path, artifact: Artifact) -> bool:
     """Tell whether a file is there already and has these bytes: the same command again has nothing to do."""

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def make_private(directory: str) -> None:
+    """Make a directory with its missing parents, for its owner alone, whatever the umask."""
+    before = os.umask(0o077)
+    try:
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+    finally:
+        os.umask(before)
+
+
 @dataclass(slots=True)
 class Call:
     """One call of the program: how it should speak, and which depot it means."""
@@ -59,7 +68,7 @@ class Call:
 
         if create:
             self.tell_new()
-            os.makedirs(self.settings.depot, mode=0o700, exist_ok=True)
+            make_private(self.settings.depot)
         ledger = Ledger.open(self.settings.ledger, create=create, bulk=bulk)
         ledger.backend.budget = self.settings.quota.budget()
         return ledger

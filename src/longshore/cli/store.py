@@ -17,7 +17,9 @@ def command() -> None:
 
 @command.command("copy")
 @click.argument("target", metavar="PLACE")
-@click.option("--verify", is_flag=True, help="Also read again what PLACE held before.")
+@click.option(
+    "--verify/--no-verify", default=True, help="Read again what PLACE held before, or trust its size [default: read]."
+)
 @common
 def copy(call: Call, target: str, *, verify: bool) -> int:
     """Copy every blob to PLACE: a directory, s3://bucket/prefix or postgresql://….

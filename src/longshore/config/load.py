@@ -173,6 +173,8 @@ def _assemble(where: str, given: Iterable[Given]) -> Settings:
     top = values.pop("")
     top["ledger"] = _place(where, top.get("ledger"), "ledger.db")
     top["store"] = _place(where, top.get("store"), "store")
+    for name in ("depot", "ledger", "store"):
+        check_place(name, top[name])
     for name, content in values.items():
         top[name] = _section(name, content, origins)
     return Settings(**top, origins=origins)
@@ -199,6 +201,17 @@ def _merge_named(section: str, known: Mapping[str, Any], table: Mapping[str, Any
         read = {key: read_value(wanted[key], value, f"{place}.{key}", origin) for key, value in content.items()}
         merged[name.lower()] = record(**read)
     return merged
+
+
+def check_place(name: str, path: str) -> None:
+    """Refuse a path that is not UTF-8 before anything is made there: SQLite and the ledger's rows have text only."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        shown = path.encode(errors="backslashreplace").decode()
+        raise BadInput(
+            f"the path of the {name} is not UTF-8: {shown}", hint="rename the directory, or name another with --depot"
+        ) from None
 
 
 def _place(depot: str, given: str | None, name: str) -> str:

@@ -23,6 +23,7 @@ from longshore.engine.liveness import Liveness, new_owner
 from longshore.engine.worker import Worker
 from longshore.errors import NoDepot
 from longshore.ledger import Ledger
+from longshore.store import disk
 
 if TYPE_CHECKING:
     from longshore.config import Settings
@@ -105,7 +106,7 @@ def open_yard(settings: Settings, *, create: bool, store_lost: bool = False) -> 
     directory = Path(settings.depot)
     where = wiring.ledger_place(settings)
     if create:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        disk.make_root(directory)
     elif isinstance(where, Path) and not where.exists():
         raise NoDepot(f"there is no depot at {directory}")
     ledger = Ledger.open(where, create=create)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -19,13 +20,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from longshore import failpoints
+from longshore.config.load import check_place
 from longshore.domain.model import Scope
 from longshore.errors import BadInput, Damaged, NoDepot
 from longshore.store import LocalStore, disk
+from longshore.store.proof import problem_with
 
 if TYPE_CHECKING:
     from longshore.store import Store, StoreSettings
 
+log = logging.getLogger(__name__)
 LEDGER: Final = "ledger.db"
 STORE: Final = "store"
 NOTE: Final = "backup.json"
@@ -110,6 +114,7 @@ def restore(
 
 def _claim(target: Path, outside: Sequence[Path]) -> None:
     """Make sure that a directory is ours to write a backup to, and say so in it."""
+    check_place("backup", str(target))
     place = target.resolve()
     for inside in outside:
         if place.is_relative_to(inside.resolve()):
@@ -127,6 +132,7 @@ def _claim(target: Path, outside: Sequence[Path]) -> None:
 
 
 def _check_source(source: Path) -> None:
+    check_place("backup", str(source))
     if not _is_backup(source):
         raise BadInput(f"{source} is no backup", hint="name a directory that `longshore backup` wrote")
     if not (source / LEDGER).exists():
@@ -204,8 +210,7 @@ def _blobs(ledger: Path) -> Iterator[tuple[Scope, str, int, str]]:
 
 
 def _copy_blob(store: Store, scope: Scope, sha256: str, size: int, pointer: str, target: Path, copied: Copied) -> None:
-    if target.exists() and target.stat().st_size == size:
-        copied.there += 1
+    if _is_there(target, sha256, size, copied):
         return
     if (found := store.path(scope, pointer)) is not None and not found.exists():
         copied.missing += 1
@@ -215,11 +220,23 @@ def _copy_blob(store: Store, scope: Scope, sha256: str, size: int, pointer: str,
 
 
 def _copy_file(found: Path, target: Path, sha256: str, size: int, copied: Copied) -> None:
-    if target.exists() and target.stat().st_size == size:
-        copied.there += 1
+    if _is_there(target, sha256, size, copied):
         return
     with open(found, "rb", buffering=0) as source:
         _write_blob(source, target, sha256, copied)
+
+
+def _is_there(target: Path, sha256: str, size: int, copied: Copied) -> bool:
+    """Tell whether an earlier run wrote these very bytes; they are read, because a copy is kept for its bytes."""
+    try:
+        with open(target, "rb", buffering=0) as file:
+            sound = problem_with(file, sha256, size) is None
+    except OSError:  # not there, or unreadable: written anew
+        return False
+    copied.there += sound
+    if not sound:
+        log.warning("%s is damaged; it is written again", target)
+    return sound
 
 
 def _write_blob(source: object, target: Path, sha256: str, copied: Copied) -> None:

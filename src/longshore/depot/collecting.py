@@ -6,6 +6,7 @@ blob that is being published at this very moment is never lost: its intent was c
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from longshore import failpoints
 from longshore.domain.model import SECOND, Scope
 from longshore.engine.questions import referenced
+from longshore.errors import StoreError
 
 if TYPE_CHECKING:
     from longshore.ledger import Ledger
@@ -47,6 +49,8 @@ def collect(ledger: Ledger, store: Store, *, grace_s: float, dry_run: bool = Fal
     now = ledger.now()
     if not dry_run:
         give_back(ledger, store)
+        with contextlib.suppress(StoreError):  # not every server lists unfinished uploads
+            store.collect(grace_s)
     for old in list(store.quarantined()):
         age_s = (now - old.at) / SECOND
         if age_s < grace_s:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from longshore.domain.states import DOWNLOAD, Status
 from longshore.engine.questions import jobs_named, results_named
+from longshore.ledger.lookup import held
 from longshore.ledger.planning import plan, preview
 from longshore.ledger.registry import mark_missing
 
@@ -47,6 +48,15 @@ def mark_lost(tx: Tx, scope: Scope, lost: Sequence[Artifact]) -> list[Loss]:
         (planned,) = plan(tx, scope, [replace(loss.again.request, retry_of=loss.again.job_id)], again="always")
         losses.append(replace(loss, what_now=f"job {planned.job_id} fetches them again", remedy=_RUN))
     return losses
+
+
+def mark_damaged(tx: Tx, scope: Scope, sha256: str) -> int:
+    """Mark every artifact of a blob that was found damaged as missing; return how many there were."""
+    count = 0
+    while (one := held(tx, scope, sha256)) is not None:
+        mark_missing(tx, scope, [one.artifact_id])
+        count += 1
+    return count
 
 
 def _judge(tx: Tx, scope: Scope, artifact: Artifact, job: Job | None) -> Loss:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -25,10 +26,11 @@ from longshore.depot.slices import WHOLE, Slice, next_slice
 from longshore.domain.model import SECOND, Artifact, Job, Scope
 from longshore.domain.states import TERMINAL
 from longshore.engine.questions import artifacts_between, referenced, scopes_known
-from longshore.errors import Locked, NotFound
+from longshore.errors import Locked, NotFound, StoreError
 from longshore.ledger.control import Healed, reconcile_jobs
 from longshore.ledger.frozen import refusal
 from longshore.ledger.registry import mark_available
+from longshore.store import disk
 
 if TYPE_CHECKING:
     from longshore.depot.retention import Retention
@@ -37,9 +39,11 @@ if TYPE_CHECKING:
     from longshore.ledger.tx import Tx
     from longshore.store import Held, Store
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 PAGE: Final = 500
 EMPTY_FROM: Final = 100  # artifacts that nobody deletes by hand: a store with none of their blobs is another one
+UPLOAD_AGE: Final = 24  # times as old as a stale part: an upload under way gives no sign of life
 _SENTENCES: Final = {
     "expired_leases": "leases had run out and were not given back",
     "stale_effects": "intents of jobs that are over stood open",
@@ -85,6 +89,7 @@ class Reconciler:
                     give_back(self._ledger, self._store)
                 self._files_without_rows(report, dry_run, part)
                 self._rows_without_files(report, dry_run, part, store_lost)
+                self._uploads(report, dry_run)
             failpoints.hit("reconcile.end")
         return report
 
@@ -242,6 +247,19 @@ class Reconciler:
         if not self._ledger.frozen:
             sightings.save()
 
+    def _uploads(self, report: Report, dry_run: bool) -> None:
+        """Abort uploads to an object store that no process finished; they take room, and no listing shows them."""
+        if dry_run:
+            return
+        try:
+            count = self._store.collect(UPLOAD_AGE * self._settings.stale_part_s)
+        except StoreError as error:  # not every server lists them, and not every key may
+            log.warning("unfinished uploads could not be looked for: %s", error)
+            return
+        if count:
+            message = f"{count} unfinished uploads were aborted"
+            report.found("unfinished_upload", EVERYBODY, "store", message, healed=True)
+
     def _job(self, scope: Scope, job_id: str) -> Job | None:
         try:
             return self._ledger.job(scope, job_id)
@@ -268,9 +286,7 @@ class Sightings:
     def save(self) -> None:
         """Keep what was seen this time and forget the rest."""
         if self._now != self._before:
-            new = self._path.with_suffix(".new")
-            new.write_text(json.dumps(self._now), "utf-8")
-            new.replace(self._path)
+            disk.write_private(self._path, json.dumps(self._now).encode())
 
 
 def _tell(report: Report, dry_run: bool, kind: str, scope: Scope, subject: str, message: str) -> None:

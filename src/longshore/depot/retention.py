@@ -16,6 +16,7 @@ from longshore.domain.model import SECOND, Micros
 from longshore.engine.questions import scopes_known
 from longshore.exports.archive import retire
 from longshore.ledger import tokens
+from longshore.store import disk
 
 if TYPE_CHECKING:
     from longshore.config.sections import RetentionSettings
@@ -54,7 +55,7 @@ class Retention:
         if ago is not None and 0 <= ago < DAY:
             return None
         done = self.enforce(now) if ago is None or 0 < ago <= SEEN else None
-        stamp.write_text(str(now), "ascii")
+        disk.write_private(stamp, str(now).encode())
         return done
 
     def enforce(self, now: Micros) -> Forgotten:

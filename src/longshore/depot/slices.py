@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from longshore.engine.questions import blobs_counted
+from longshore.store import disk
 
 if TYPE_CHECKING:
     from longshore.ledger import Ledger
@@ -43,5 +44,5 @@ def next_slice(ledger: Ledger, depot: Path) -> Slice:
     path, turn = depot / "reconcile.turn", 0
     with contextlib.suppress(OSError, ValueError):
         turn = int(path.read_text("ascii"))
-    path.write_text(str((turn + 1) % of), "ascii")
+    disk.write_private(path, str((turn + 1) % of).encode())
     return cut(turn % of, of)

@@ -70,6 +70,7 @@ class Depot:
     verify = driven(AsyncDepot.verify)
     reconcile = driven(AsyncDepot.reconcile)
     place = driven(AsyncDepot.place)
+    prove = driven(AsyncDepot.prove)
     submit = driven(AsyncDepot.submit)
     replay = driven(AsyncDepot.replay)
     cancel = driven(AsyncDepot.cancel)

@@ -96,9 +96,9 @@ class Taking:
         sha256 = self._part.sha256
         if self._meant.sha256 is not None and sha256 != self._meant.sha256:
             raise Reasoned("digest_mismatch", f"the bytes have the SHA-256 {sha256}, not the expected one")
-        planned = self._plan(sha256)
+        planned, artifact = self._plan(sha256)
         failpoints.hit("put.planned")
-        if planned.status is Status.COMPLETED and (artifact := self._artifact(planned.job_id)) is not None:
+        if artifact is not None:
             return Taken(planned.job_id, artifact, held=True)
         lease = self._lease(planned)
         if lease is not None:
@@ -108,21 +108,28 @@ class Taking:
             raise StoreError("the bytes of an upload that was just completed are gone", hint="try again")
         return Taken(planned.job_id, artifact, held=True)
 
-    def _plan(self, sha256: str) -> Planned:
+    def _plan(self, sha256: str) -> tuple[Planned, Artifact | None]:
+        """Plan the job; give the artifact of one that has these very bytes already."""
         meant = self._meant
         key = content_key(self._scope.tenant_id, self._scope.project_id, UPLOAD, [sha256])
         request = JobRequest(UPLOAD, key, work_id=meant.work_id, name=meant.name, request_id=meant.request_id)
         (planned,) = self._ledger.plan(self._scope, [request], again="failed")
-        if planned.status is Status.COMPLETED and self._artifact(planned.job_id) is None:
-            # Its bytes are lost: these replace them.
+        if planned.status is not Status.COMPLETED:
+            return planned, None
+        artifact = self._artifact(planned.job_id)
+        if artifact is None:  # its bytes are lost or damaged: these replace them
             (planned,) = self._ledger.plan(self._scope, [request], again="always")
-        return planned
+        return planned, artifact
 
     def _artifact(self, job_id: str) -> Artifact | None:
+        """Find a result whose stored bytes are proven: the bytes at hand are thrown away for it."""
         for artifact in self._ledger.results(self._scope, job_id):
             blob = self._store.stat(self._scope, artifact.sha256)
-            if artifact.availability == "available" and blob is not None and blob.size_bytes == artifact.size_bytes:
+            if artifact.availability != "available" or blob is None:
+                continue
+            if self._store.prove(blob, self._scope, "upload", unreadable_too=True):
                 return artifact
+            self._ledger.mark_missing(self._scope, [artifact.artifact_id])
         return None
 
     def _lease(self, planned: Planned) -> Lease | None:

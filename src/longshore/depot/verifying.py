@@ -51,7 +51,10 @@ class Verifier:
         if (
             problem in {Problem.WRONG_SIZE, Problem.WRONG_HASH} and not self._ledger.frozen
         ):  # out of reach, so that the bytes can come again
-            aside = self._store.quarantine(artifact.scope, artifact.pointer, f"verify: {problem}") is not None
+            why = f"verify: {problem}"
+            aside = self._store.set_aside(
+                artifact.scope, artifact.pointer, artifact.sha256, artifact.size_bytes, why
+            ) is not None  # fmt: skip
             report.quarantined += aside
             return problem, aside
         return problem, False

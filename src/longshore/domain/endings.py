@@ -9,8 +9,10 @@ from longshore.domain.outcomes import Deferred, Failed
 from longshore.domain.reasons import REASONS, Kind, reason_named
 from longshore.domain.retry import retry_delay_s
 from longshore.domain.settings import RetrySettings
+from longshore.domain.space import COUNTED, Lack
 
 OUR_SIDE_DELAY_S: Final = 1.0  # infrastructure: asked again soon, with nothing counted
+PROMISED_DELAY_S: Final = 5.0  # room is promised to transfers under way: asked again when some may be over
 RESTING: Final = frozenset({"http_429", "http_503"})
 
 
@@ -24,6 +26,7 @@ class Mishap:
     host: str | None = None  # where it happened, if that is another host than the job's own
     debug_id: str | None = None
     facts: dict[str, Any] = field(default_factory=dict)  # telemetry: how far it came
+    lack: str | None = None  # of `disk_full`: what lacks, a word of domain.space
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +47,10 @@ def kind_of(reason: str) -> Kind:
 
 def ending(mishap: Mishap, past: Past, draw: float, settings: RetrySettings) -> Deferred | Failed:
     """Decide between another attempt and the end."""
-    kind = kind_of(mishap.reason)
+    kind = Kind.TRANSIENT if mishap.lack in COUNTED else kind_of(mishap.reason)
     if kind is Kind.INFRASTRUCTURE:
-        delay = max(OUR_SIDE_DELAY_S * (0.5 + draw), mishap.retry_after_s or 0.0)
+        pause = PROMISED_DELAY_S if mishap.lack == Lack.PROMISED else OUR_SIDE_DELAY_S
+        delay = max(pause * (0.5 + draw), mishap.retry_after_s or 0.0)
         return Deferred(mishap.reason, mishap.message, delay, counts=False, host=mishap.host, facts=mishap.facts)
     if kind in {Kind.PERMANENT, Kind.POLICY}:
         return _final(mishap, mishap.message)
@@ -59,6 +63,8 @@ def ending(mishap: Mishap, past: Past, draw: float, settings: RetrySettings) -> 
     delay = retry_delay_s(
         attempt, draw, base_s=settings.base_s, cap_s=settings.cap_s, retry_after_s=mishap.retry_after_s
     )
+    if mishap.lack in COUNTED:
+        delay = max(delay, OUR_SIDE_DELAY_S * (0.5 + draw))  # room is not made faster than our side is asked again
     rest = mishap.retry_after_s if mishap.reason in RESTING else None
     return Deferred(mishap.reason, mishap.message, delay, host=mishap.host, host_rest_s=rest, facts=mishap.facts)
 

@@ -93,7 +93,7 @@ class Tools:
     owner: str
     watch: Watch
     clean: Cleaner  # after an attempt was settled
-    has_room: Callable[[], bool]
+    full: Callable[[], str | None]  # why nothing can be written to the store's disk now
     bury: Callable[[], Awaitable[int]]  # give back the leases of processes that are gone
     reconcile: Callable[[bool], object]  # in a thread: compare rows and files, fully or only what costs little
     turn_away: Callable[[], None]  # a drain: whoever waits for a place gives up

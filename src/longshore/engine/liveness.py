@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from longshore.store import disk
+
 SUFFIX: Final = ".alive"
 
 
@@ -45,7 +47,7 @@ class Liveness:
         """Make our file appear already locked: it is locked under another name and then renamed."""
         if self._descriptor is not None:
             return
-        self._directory.mkdir(parents=True, exist_ok=True)
+        disk.make_root(self._directory)
         hidden = self._directory / f".{self.owner}"
         self._descriptor = os.open(hidden, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -10,6 +10,7 @@ from typing import Final
 from longshore.domain.endings import Mishap
 from longshore.engine.own.hands import HandlerError
 from longshore.errors import (
+    DiskFull,
     EffectInDoubt,
     LedgerError,
     NotFound,
@@ -34,6 +35,8 @@ def mishap_of(error: BaseException) -> Mishap:
             return Mishap("handler_error", f"{error.kind}; see the log under {debug_id}", debug_id=debug_id)
         case EffectInDoubt():
             return Mishap("in_doubt", str(error))
+        case DiskFull():
+            return Mishap(error.reason, str(error), lack=error.lack)
         case StoreError():
             return Mishap(error.reason, str(error))
         case LedgerError():

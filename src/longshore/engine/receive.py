@@ -18,11 +18,12 @@ from longshore.domain.model import Blob, Expect, Lease, NewArtifact
 from longshore.domain.outcomes import Completed
 from longshore.domain.reasons import Kind
 from longshore.domain.redirects import headers_for
+from longshore.domain.space import Lack
 from longshore.engine.digests import digests_of
 from longshore.engine.known import KnownContent
 from longshore.engine.mishaps import mishap_of
 from longshore.engine.sink import AskAgain, BodySink
-from longshore.errors import LongshoreError, Reasoned, StoreError
+from longshore.errors import DiskFull, LongshoreError, Reasoned, StoreError
 from longshore.ledger.advancing import advance
 from longshore.ledger.hosts import hop
 from longshore.ledger.records import Move
@@ -359,6 +360,8 @@ class _Kept:
 
 def _worth_keeping(error: BaseException) -> bool:
     """Bytes of an attempt that may go on are kept; those of one that must start over, or is over, are not."""
+    if isinstance(error, DiskFull) and error.lack == Lack.OUTGROWN:
+        return False  # its own bytes fill the disk
     return not isinstance(error, (Reasoned, StoreError)) or kind_of(error.reason) not in _WORTHLESS
 
 

@@ -12,12 +12,14 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from longshore import failpoints
 from longshore.domain.endings import Mishap, Past, ending
 from longshore.domain.model import SECOND, Lease, Micros, Scope
 from longshore.domain.outcomes import Canceled, Completed, Deferred, Outcome, Released, Reused
+from longshore.domain.space import Lack
 from longshore.engine.duties import Duties
 from longshore.engine.errands import Errand, Held, Tally, Tools
 from longshore.engine.heartbeat import Heartbeat
@@ -45,7 +47,7 @@ class Worker:
         self._wake = asyncio.Event()
         self._draining = False
         self._ending = 0  # of the held leases, those whose end is being written: they keep nobody from coming
-        self._full = False  # the disk: nothing is claimed until there is room
+        self._full: bool | None = None  # the disk: nothing is claimed until there is room; None: not looked yet
         self._named: dict[str, None] | None = None  # of the jobs that the errand names, those that are left to claim
         self._expecting = False  # further names
         self._settler = Settler(tools.ledger, tools.settings.lease.ttl_s)
@@ -130,9 +132,11 @@ class Worker:
                     await self._rest(self._pause_s(due, idle))
                     idle += 1
             except Unavailable as away:
-                log.warning("the ledger does not answer: %s", away)
-                if not self._held and not errand.forever:
-                    raise
+                if not self._full:
+                    log.warning("the ledger does not answer: %s", away)
+                    self._look_for_room()
+                if not self._held and not errand.forever and (not self._full or self._waited_enough(errand)):
+                    raise  # a full disk is waited for, as the store's is
                 await self._rest(POLL_S[-1])
 
     async def _claim(self, errand: Errand) -> int:
@@ -212,9 +216,22 @@ class Worker:
             pass
 
     def _room(self) -> bool:
-        if self._full:
-            self._full = not self._tools.has_room()
+        """Tell whether anything can be written; while the disk is full no job is claimed, so no request is sent."""
+        if self._full is not False:
+            self._look_for_room()
         return not self._full
+
+    def _look_for_room(self) -> None:
+        """Look whether the disk is full, and log it once when that changes."""
+        try:
+            why = self._tools.full()
+        except LongshoreError:
+            return  # a disk that cannot be asked is told by the next job
+        if why and not self._full:
+            log.warning("the disk is full (%s): nothing is fetched until there is room; make some", why)
+        elif self._full and not why:
+            log.warning("there is room on the disk again: work goes on")
+        self._full = why is not None
 
     # ── one lease ──
 
@@ -247,8 +264,10 @@ class Worker:
     def _ending_of(self, lease: Lease, mishap: Mishap) -> Outcome:
         if mishap.reason == "interrupted" or (mishap.reason == "host_busy" and mishap.host is None):
             return Released(mishap.reason)
-        if mishap.reason == "disk_full":
-            self._full = True
+        if mishap.reason == "disk_full" and mishap.lack in (None, Lack.FULL):
+            self._look_for_room()
+            if not self._full:  # something fits, so it was these bytes that did not
+                mishap = replace(mishap, lack=mishap.lack or Lack.NOT_NOW)
         job = lease.job
         past = Past(job.attempts, job.reason, job.request.max_attempts)
         return ending(mishap, past, random.random(), self._settings.retry)

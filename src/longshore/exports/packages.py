@@ -34,10 +34,15 @@ def link_tree(rows: Rows, target: Path, place: Place, template: str = "{name}") 
         if row.sha256 is None or not done.first(path := namer(row)):
             continue
         (target / path).parent.mkdir(parents=True, exist_ok=True)
-        if not (target / path).exists():
-            place(row, target / path)
+        if not _has(target / path, row.sha256):
+            place(row, target / path)  # a file with other bytes is not replaced: it is told
         count += 1
     return count
+
+
+def _has(path: Path, sha256: str) -> bool:
+    """Tell whether an earlier export put these very bytes there."""
+    return path.is_file() and _digest(path) == sha256
 
 
 def _percent(path: str) -> str:

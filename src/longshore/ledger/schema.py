@@ -76,7 +76,8 @@ def check_version(have: int, dialect: Dialect, where: str) -> None:
 
 def create_sqlite(path: Path) -> None:
     """Make a new ledger file with the current schema, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    for missing in reversed([parent for parent in path.parents if not parent.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)  # private, whatever the umask
     with _locked(path):
         if path.exists():
             return

@@ -75,6 +75,12 @@ class Store(Protocol):
     def check(self, scope: Scope, pointer: str, sha256: str, size_bytes: int) -> Problem | None:
         """Read a blob whole and say what is wrong with it."""
 
+    def prove(self, blob: Blob, scope: Scope, found_by: str, *, unreadable_too: bool = False) -> bool:
+        """Read a blob whole before it is trusted; one that is damaged is quarantined and logged."""
+
+    def set_aside(self, scope: Scope, pointer: str, sha256: str, size_bytes: int, why: str) -> str | None:
+        """Quarantine a damaged blob and log it; None if it was gone, or replaced by a sound one meanwhile."""
+
     def walk(self) -> Iterator[Held]:
         """Give every blob of every tenant."""
 
@@ -116,6 +122,9 @@ class Store(Protocol):
 
     def room(self) -> Room:
         """Say how much room there is."""
+
+    def full(self) -> str | None:
+        """Return why nothing can be written on this machine's disk now; None if something can."""
 
     def count_by(self, used_bytes: Callable[[str], int], limit_bytes: Callable[[str], int] | None = None) -> None:
         """Let somebody who knows better say how many bytes a tenant holds, and may hold."""

@@ -33,26 +33,28 @@ class Copied:
 
 
 def copy_store(
-    source: Store, target: Store, on_blob: Callable[[Held, Blob], object] | None = None, *, verify: bool = False
+    source: Store, target: Store, on_blob: Callable[[Held, Blob], object] | None = None, *, verify: bool = True
 ) -> Copied:
-    """Copy every blob that the target does not hold; with `verify` also read again what it held before."""
+    """Copy every blob that the target does not hold; without `verify` a blob of the right size counts as held unread."""
     report = Copied()
     for batch in _batches(source.walk()):
         missing = []
         for held in batch:
             there = target.stat(held.scope, held.sha256)
-            sound = there is not None and there.size_bytes == held.size_bytes
-            if there is not None and sound and verify:
-                sound = target.check(held.scope, there.pointer, held.sha256, held.size_bytes) is None
-                if not sound:
-                    target.quarantine(held.scope, there.pointer, "damaged, found by a copy")
-            if there is not None and sound:
+            if there is not None and _trusted(target, held, there, verify=verify):
                 report.held += 1
                 _note(report, held, there, on_blob)
             else:
                 missing.append(held)
         _copy_batch(source, target, missing, report, on_blob)
     return report
+
+
+def _trusted(target: Store, held: Held, there: Blob, *, verify: bool) -> bool:
+    """Tell whether the target's blob can stand for the source's; one that is proven not to is quarantined."""
+    if there.size_bytes != held.size_bytes:
+        return False
+    return not verify or target.prove(there, held.scope, "copy", unreadable_too=True)
 
 
 def _batches(blobs: Iterator[Held]) -> Iterator[list[Held]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from longshore.errors import DiskFull, PublishFailed, StoreError, StoreUnavailable
+from longshore.store.records import Problem
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -22,8 +23,9 @@ _KEEP_SIZE: Final = 1
 _FICLONE: Final = 0x40049409
 _NO_REPLACE: Final = 1
 NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
+NO_NOREPLACE: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 _WRITE_BEGIN: Final = 2  # SYNC_FILE_RANGE_WRITE: start, do not wait
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_REFLINK: Final = frozenset({errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM})
 _OURS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 # Where syncfs is known to report what failed: ext2/3/4, XFS, Btrfs, F2FS, tmpfs.
@@ -53,7 +55,7 @@ def preallocate(fd: int, nbytes: int) -> bool:
     try:
         _checked(_libc.fallocate(fd, _KEEP_SIZE, ctypes.c_longlong(0), ctypes.c_longlong(nbytes)))
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in FULL:
             raise
         return False
     return True
@@ -73,7 +75,7 @@ def make_root(root: Path) -> None:
     """Make a private directory with all its parents, durably; nothing happens to one that exists."""
     missing = list(itertools.takewhile(lambda path: not path.exists(), (root, *root.parents)))
     for path in reversed(missing):
-        path.mkdir(mode=0o700, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)  # a mode without bits for others: no umask can add any
         fsync_path(path.parent)
 
 
@@ -81,6 +83,14 @@ def create_private(path: Path) -> BinaryIO:
     """Make a file that is its owner's alone from the first byte; debris of that name goes first."""
     path.unlink(missing_ok=True)
     return os.fdopen(os.open(path, CREATE, 0o600), "wb")
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Replace a small file that is its owner's alone, whole or not at all; not made durable."""
+    new = path.with_name(path.name + ".new")
+    with create_private(new) as out:
+        out.write(data)
+    new.replace(path)
 
 
 def fsync_path(path: Path) -> None:
@@ -172,6 +182,15 @@ def reflink(target: int, source: int) -> bool:
     return True
 
 
+def exists(name: str, parent: int) -> bool:
+    """Tell whether a directory has a name."""
+    try:
+        os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def unlink(name: str, parent: int) -> bool:
     """Remove a name; False if it was gone."""
     try:
@@ -190,10 +209,17 @@ def told(doing: str) -> Iterator[None]:
         raise typed(error, doing) from error
 
 
+def unreadable(error: OSError) -> Problem:
+    """Return that a blob cannot be read; raise what may pass by itself (no descriptors or memory left)."""
+    if error.errno in _OURS:
+        raise error
+    return Problem.UNREADABLE
+
+
 def typed(error: OSError, doing: str) -> StoreError:
     """Say as one of our errors what the system said."""
     text = f"{doing}: {os.strerror(error.errno) if error.errno else error}"
-    if error.errno in _FULL:
+    if error.errno in FULL:
         return DiskFull(text, hint="make room; work goes on by itself")
     if error.errno in _OURS:
         return StoreUnavailable(text)

@@ -40,7 +40,7 @@ class ForeignPart(Part):
         """Leave the mode as its owner wants it; the length must still be what was hashed."""
         self.cut(self.size_bytes)
 
-    def move_to(self, name: str, parent: int) -> None:
+    def move_to(self, name: str, parent: int, *, replace: bool = False) -> None:
         """Refuse: its owner needs it where it is."""
         raise PublishFailed("a foreign file is never moved")
 

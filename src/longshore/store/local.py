@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import itertools
 import os
-import threading
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISREG
 from typing import BinaryIO, Final
 
 from longshore import failpoints
@@ -27,15 +24,16 @@ from longshore.store import disk, names
 from longshore.store.barriers import Barrier, Barriers
 from longshore.store.contract import Staged
 from longshore.store.layout import any_tenant, sizes
+from longshore.store.linking import REPAIR, Linker, problem_of
 from longshore.store.parts import BODY, Part
-from longshore.store.records import Held, Quarantined
+from longshore.store.records import Held, Problem, Quarantined
 from longshore.store.settings import StoreSettings
 from longshore.store.shelf import Shard, Shelf
 from longshore.store.staging import Staging
-from longshore.store.waiting import Recovering, check_part, extension_of, note_barrier, write_small
+from longshore.store.waiting import Recovering, check_part, extension_of, note_barrier, tell_damaged, write_small
 
 STAGING: Final = ".staging"
-failpoints.declare("stage.write", "stage.barrier", "link.link", "link.dirsync", "clean.unlink", "blob.unlink")
+failpoints.declare("stage.write", "stage.barrier", "link.dirsync", "clean.unlink", "blob.unlink", "blob.damaged")
 
 
 @dataclass(slots=True)
@@ -64,7 +62,7 @@ class LocalStore(Recovering):
             raise disk.typed(error, f"opening the store at {self.root}") from error
         self._check_same_file_system()
         self._barriers = Barriers(self._shelf.fd)
-        self._repair = threading.Lock()
+        self._linker = Linker(self.staging)
 
     def _check_same_file_system(self) -> None:
         """Compare the devices, and link a file: a bind mount has the same device and takes no links."""
@@ -199,6 +197,9 @@ class LocalStore(Recovering):
             except OSError as error:
                 results[index] = disk.typed(error, "publishing a blob")
                 continue
+            except StoreError as error:
+                results[index] = error
+                continue
             results[index] = Blob(item.sha256, item.size_bytes, prefix + file, "local", item.content_type, held)
             if not held:
                 self._shelf.add_to_count(scope.tenant_id, item.size_bytes)
@@ -207,33 +208,49 @@ class LocalStore(Recovering):
     def _publish(self, item: Staged, file: str, directory: int, small: int) -> bool:
         """Link; True if the very bytes were there before."""
         try:
-            _name(item, file, directory, small)
+            self._linker.name(item, file, directory, small)
         except FileExistsError:
             pass
         else:
             return False
-        if _fits(file, directory, item.size_bytes):
+        if problem_of(file, directory, item) is None:
             return True
-        with self._repairing():  # damaged: one at a time, and look again
-            if _fits(file, directory, item.size_bytes):
+        with self._linker.alone(REPAIR):  # damaged: one process at a time, and look again
+            problem = problem_of(file, directory, item)
+            if problem is None:
                 return True
-            with contextlib.suppress(FileNotFoundError):
-                self.staging.quarantine.take(item.scope, file, directory, why=f"not {item.size_bytes} bytes long")
+            if problem is not Problem.MISSING:
+                self._take_away(item.scope, file, directory, item.sha256, f"fresh bytes: {problem}")
             try:
-                _name(item, file, directory, small)
-            except FileExistsError:
-                return True  # somebody published in between, with the same protocol
+                self._linker.name(item, file, directory, small)
+            except FileExistsError:  # another process published fresh bytes in between, with the same protocol
+                if (problem := problem_of(file, directory, item)) is not None:
+                    raise OSError(errno.EAGAIN, f"a damaged blob is in the way: {problem}") from None
+                return True
         return False
 
-    @contextlib.contextmanager
-    def _repairing(self) -> Iterator[None]:
-        with self._repair:
-            fd = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self.staging.fd)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX)
-                yield
-            finally:
-                os.close(fd)
+    def _take_away(self, scope: Scope, file: str, directory: int, sha256: str, why: str) -> str | None:
+        """Move a damaged blob to quarantine, for good: without its pointer it is not put back."""
+        failpoints.hit("blob.damaged")
+        try:
+            name = self.staging.quarantine.take(scope, file, directory, why=why)
+        except FileNotFoundError:
+            return None
+        tell_damaged(sha256, why, name)
+        return name
+
+    def set_aside(self, scope: Scope, pointer: str, sha256: str, size_bytes: int, why: str) -> str | None:
+        """See `Store`. The lock of repairs keeps a sound blob that has replaced the damaged one."""
+        try:
+            with self._shelf.at(scope, pointer) as (directory, file), self._linker.alone(REPAIR):
+                if self._problem(scope, pointer, sha256, size_bytes) in (None, Problem.MISSING):
+                    return None
+                return self._take_away(scope, file, directory, sha256, why)
+        except NotFound:
+            return None
+        except StoreError as error:  # a disk that is read-only or failing: whoever asked must still hear of the damage
+            tell_damaged(sha256, f"{why}; {error}", None)
+            return None
 
     def clean(self, items: Sequence[Staged]) -> None:
         """Forget the private names, after the registering transaction (or instead of it)."""
@@ -370,30 +387,3 @@ def _by_scope(items: Sequence[Staged]) -> dict[Scope, list[int]]:
     for index, item in enumerate(items):
         groups[item.scope].append(index)
     return groups
-
-
-def _name(item: Staged, file: str, directory: int, small: int) -> None:
-    """Give the staged inode its final name, or raise FileExistsError."""
-    failpoints.hit("link.link")
-    body = item.body
-    try:
-        if isinstance(body, Part):
-            body.link_to(file, directory)
-        else:
-            assert item.staged_as is not None
-            os.link(item.staged_as, file, src_dir_fd=small, dst_dir_fd=directory, follow_symlinks=False)
-    except OSError as error:
-        if error.errno not in disk.NO_LINKS:
-            raise
-        if isinstance(body, Part):
-            body.move_to(file, directory)
-        else:
-            disk.rename_noreplace(str(item.staged_as), small, file, directory)
-
-
-def _fits(file: str, directory: int, size_bytes: int) -> bool:
-    try:
-        stat = os.stat(file, dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return S_ISREG(stat.st_mode) and stat.st_size == size_bytes

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from longshore import failpoints
 from longshore.domain.model import Scope, Validators
-from longshore.errors import PublishFailed
+from longshore.errors import DiskFull, PublishFailed
 from longshore.store import disk, names
 from longshore.store.room import Reservation
 
@@ -208,7 +208,10 @@ class Part:
             if not (direct and self._write_direct(data, offset)):
                 disk.write_all(self.fd, data, offset)
         except OSError as error:
-            raise disk.typed(error, "writing a part") from error
+            told = disk.typed(error, "writing a part")
+            if isinstance(told, DiskFull) and self._reservation is not None:
+                told = self._reservation.outgrown(told)
+            raise told from error
         if self._reservation is not None:
             self._reservation.used(len(data))
 
@@ -355,9 +358,12 @@ class Part:
         except FileNotFoundError:  # no /proc here
             os.link(BODY, name, src_dir_fd=self._directory, dst_dir_fd=parent, follow_symlinks=False)
 
-    def move_to(self, name: str, parent: int) -> None:
-        """Do the same where a file system has no links."""
-        disk.rename_noreplace(BODY, self._directory, name, parent)
+    def move_to(self, name: str, parent: int, *, replace: bool = False) -> None:
+        """Do the same where a file system has no links; `replace` where it cannot even rename without replacing."""
+        if replace:
+            os.rename(BODY, name, src_dir_fd=self._directory, dst_dir_fd=parent)
+        else:
+            disk.rename_noreplace(BODY, self._directory, name, parent)
 
     def close(self) -> None:
         """Close the descriptors and keep the files."""

@@ -1,13 +1,23 @@
 """Giving a blob a second name outside the store (`-o`, `-d`): a reflink or a copy, a hard link only on request.
 
-The name appears whole or not at all, never replaces anything unless told, and never lies outside its directory.
+The name appears whole or not at all, never replaces anything unless told, and never lies outside its directory. Every
+byte is hashed before the name appears: a copy on its way, a reflink in the new file, a hard link in the blob. A blob
+that is not what its name promises is quarantined and never placed.
+
+The bytes are written to a file without a name (O_TMPFILE), which vanishes with its process. Where the file system has no
+such files, or something must be replaced, there is a temporary name for a moment; its file is locked while its process
+lives, so that the next one can remove what a killed one left.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import hashlib
 import os
-import shutil
+import re
+import stat
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +25,17 @@ from typing import BinaryIO, Final, Literal
 
 from longshore import failpoints
 from longshore.domain.model import Scope
-from longshore.errors import BadInput, Conflict, StoreError
-from longshore.store import disk
+from longshore.errors import BadInput, BlobDamaged, Conflict, StoreError
+from longshore.store import disk, names
 from longshore.store.contract import Store
+from longshore.store.proof import proven_pieces
 
 Mode = Literal["reflink", "copy", "hardlink"]
-_COPY_BYTES: Final = 1 << 20
-failpoints.declare("place.write", "place.name")
+_TRIES: Final = 5
+_TEMPORARY = re.compile(r"\.longshore-[0-9a-f]{32}\Z")
+_NO_TMPFILE: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.ENOSYS})
+_swept: set[tuple[int, int]] = set()  # directories that this process looked through for what killed ones left
+failpoints.declare("place.write", "place.name", "place.replace", "place.sweep")
 
 
 def place(
@@ -39,7 +53,10 @@ def place(
     except OSError as error:
         raise _refused(target, error) from error
     try:
+        _sweep(fd)
         return _place_at(store, scope, pointer, fd, name, mode, overwrite=overwrite)
+    except BlobDamaged as damaged:
+        raise _set_aside(store, scope, pointer, damaged) from None
     except FileExistsError:
         raise Conflict(
             f"{target} exists already", hint="choose another name, or allow overwriting (--overwrite)"
@@ -50,6 +67,13 @@ def place(
         os.close(fd)
 
 
+def _set_aside(store: Store, scope: Scope, pointer: str, damaged: BlobDamaged) -> BlobDamaged:
+    with store.open(scope, pointer) as file:
+        size_bytes = file.seek(0, os.SEEK_END)
+    aside = store.set_aside(scope, pointer, damaged.sha256, size_bytes, "placing: wrong_hash")
+    return BlobDamaged(damaged.sha256, aside=aside is not None)
+
+
 def _refused(target: Path, error: OSError) -> StoreError:
     return disk.typed(error, f"writing {target}")
 
@@ -57,71 +81,157 @@ def _refused(target: Path, error: OSError) -> StoreError:
 def _place_at(
     store: Store, scope: Scope, pointer: str, directory: int, name: str, mode: Mode, *, overwrite: bool
 ) -> Mode:
-    if not overwrite and _exists(name, directory):
+    if not overwrite and disk.exists(name, directory):
         raise FileExistsError(name)  # before gigabytes are copied; the link below decides
-    with _temporary(directory) as temporary:
-        done = _fill(store, scope, pointer, directory, temporary, mode)
-        failpoints.hit("place.name")
-        if overwrite:
-            os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-        else:
-            _name_it(temporary, name, directory)
-        os.fsync(directory)
+    sha256 = names.parse(scope, pointer).sha256
+    failpoints.hit("place.write")
+    with store.open(scope, pointer) as blob:
+        local = store.path(scope, pointer) is not None
+        if mode == "hardlink" and local:
+            _prove(blob.fileno(), sha256)
+            with contextlib.suppress(OSError):
+                _name_it(blob.fileno(), name, directory, overwrite=overwrite)
+                return "hardlink"
+            if not overwrite and disk.exists(name, directory):
+                raise FileExistsError(name)
+            blob.seek(0)
+        with _file(directory) as (target, temporary):
+            done = _fill(blob, target, sha256, reflink=mode != "copy" and local)
+            os.fsync(target)
+            _name_it(target, name, directory, temporary, overwrite=overwrite)
     return done
 
 
-def _name_it(temporary: str, name: str, directory: int) -> None:
+def _fill(blob: BinaryIO, target: int, sha256: str, *, reflink: bool) -> Mode:
+    """Fill a new file with a blob's bytes and prove them."""
+    if reflink and disk.reflink(target, blob.fileno()):
+        _prove(target, sha256)
+        return "reflink"
+    at = 0
+    for piece in proven_pieces(blob, sha256):
+        disk.write_all(target, piece, at)
+        at += len(piece)
+    return "copy"
+
+
+def _prove(fd: int, sha256: str) -> None:
+    """Raise `BlobDamaged` unless an open file has the bytes of a hash."""
+    with open(fd, "rb", buffering=0, closefd=False) as file:
+        file.seek(0)
+        if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+            raise BlobDamaged(sha256)
+
+
+@contextlib.contextmanager
+def _file(directory: int) -> Iterator[tuple[int, str | None]]:
+    """Make a file to be filled: one without a name where that works, else locked under a temporary name."""
+    fd, temporary = _unnamed(directory), None
+    if fd is None:
+        fd, temporary = _locked(directory)
+    try:
+        yield fd, temporary
+    finally:
+        os.close(fd)
+        if temporary is not None:
+            disk.unlink(temporary, directory)
+
+
+def _unnamed(directory: int) -> int | None:
+    try:
+        fd = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666, dir_fd=directory)
+    except OSError as error:
+        if error.errno in _NO_TMPFILE:
+            return None
+        raise
+    if os.path.exists(f"/proc/self/fd/{fd}"):
+        return fd
+    os.close(fd)  # there is no other way to give it a name
+    return None
+
+
+def _locked(directory: int) -> tuple[int, str]:
+    for _ in range(_TRIES):
+        name = _new_name()
+        fd = os.open(name, disk.CREATE, 0o666, dir_fd=directory)
+        with contextlib.suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if disk.exists(name, directory):  # not swept away between the two
+                return fd, name
+        os.close(fd)
+    raise StoreError("a temporary file is removed again and again")
+
+
+def _name_it(fd: int, name: str, directory: int, temporary: str | None = None, *, overwrite: bool) -> None:
+    """Give an open file its name, durably; a name that is there is kept or replaced as a whole."""
+    failpoints.hit("place.name")
+    if overwrite:
+        _replace(fd, name, directory, temporary)
+    elif temporary is None:
+        os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=directory, follow_symlinks=True)
+    else:
+        _name_temporary(temporary, name, directory)
+    os.fsync(directory)
+
+
+def _replace(fd: int, name: str, directory: int, temporary: str | None) -> None:
+    for left in reversed(range(_TRIES)):
+        held = temporary or _new_name()
+        if temporary is None:
+            os.link(f"/proc/self/fd/{fd}", held, dst_dir_fd=directory, follow_symlinks=True)
+        try:
+            failpoints.hit("place.replace")
+            os.rename(held, name, src_dir_fd=directory, dst_dir_fd=directory)
+        except FileNotFoundError:  # another process took it for one that a killed process left
+            if temporary is not None or not left:
+                raise
+        else:
+            return
+        finally:
+            if temporary is None:
+                disk.unlink(held, directory)  # two names of one file: then rename does nothing
+
+
+def _name_temporary(temporary: str, name: str, directory: int) -> None:
     try:
         os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
     except OSError as error:
         if error.errno not in disk.NO_LINKS:
             raise
-        disk.rename_noreplace(temporary, directory, name, directory)
+        try:
+            disk.rename_noreplace(temporary, directory, name, directory)
+        except OSError as refused:
+            if refused.errno not in disk.NO_NOREPLACE:
+                raise
+            raise StoreError(
+                "this file system has neither links nor renames that replace nothing",
+                hint="allow overwriting (--overwrite), or name another place",
+            ) from refused
 
 
-def _exists(name: str, directory: int) -> bool:
-    try:
-        os.stat(name, dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-@contextlib.contextmanager
-def _temporary(directory: int) -> Iterator[str]:
-    name = f".longshore-{uuid.uuid4().hex}"
-    try:
-        yield name
-    finally:
-        disk.unlink(name, directory)
-
-
-def _fill(store: Store, scope: Scope, pointer: str, directory: int, temporary: str, mode: Mode) -> Mode:
-    failpoints.hit("place.write")
-    source = store.path(scope, pointer)
-    if mode == "hardlink" and source is not None:
-        with contextlib.suppress(OSError), store.open(scope, pointer) as file:
-            os.link(f"/proc/self/fd/{file.fileno()}", temporary, dst_dir_fd=directory, follow_symlinks=True)
-            return "hardlink"
-    fd = os.open(temporary, disk.CREATE, 0o666, dir_fd=directory)
-    with os.fdopen(fd, "wb") as target, store.open(scope, pointer) as file:
-        if mode != "copy" and source is not None and disk.reflink(target.fileno(), file.fileno()):
-            done: Mode = "reflink"
-        else:
-            _copy(file, target, local=source is not None)
-            done = "copy"
-        target.flush()
-        os.fsync(target.fileno())
-    return done
-
-
-def _copy(source: BinaryIO, target: BinaryIO, *, local: bool) -> None:
-    if local:
+def _sweep(directory: int) -> None:
+    """Remove temporary names that killed processes left here; once for each directory."""
+    place = os.fstat(directory)
+    if (place.st_dev, place.st_ino) in _swept:
+        return
+    _swept.add((place.st_dev, place.st_ino))
+    for name in filter(_TEMPORARY.match, os.listdir(directory)):
         with contextlib.suppress(OSError):
-            while os.copy_file_range(source.fileno(), target.fileno(), 1 << 30):
-                pass
+            _remove_if_left(name, directory)
+
+
+def _remove_if_left(name: str, directory: int) -> None:
+    """Remove a temporary name if its file is ours and no process holds its lock."""
+    fd = os.open(name, disk.READ | os.O_NONBLOCK, dir_fd=directory)
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
             return
-        source.seek(0)
-        target.seek(0)
-        target.truncate()
-    shutil.copyfileobj(source, target, _COPY_BYTES)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        failpoints.hit("place.sweep")
+        os.unlink(name, dir_fd=directory)
+    finally:
+        os.close(fd)
+
+
+def _new_name() -> str:
+    return f".longshore-{uuid.uuid4().hex}"

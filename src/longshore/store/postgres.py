@@ -12,6 +12,7 @@ from typing import Any, Final
 import psycopg
 from psycopg_pool import ConnectionPool, PoolTimeout
 
+from longshore.domain.space import Lack
 from longshore.errors import DiskFull, NotFound, StoreError, StoreUnavailable
 from longshore.store.parts import Part
 from longshore.store.remote import Found
@@ -52,14 +53,16 @@ class PostgresObjects:
             with self._pool.connection() as connection:
                 yield connection
         except (psycopg.errors.DiskFull, psycopg.errors.OutOfMemory):
-            raise DiskFull(f"{doing}: the database has no room") from None
+            raise DiskFull(f"{doing}: the database has no room", lack=Lack.PROMISED) from None  # not ours to look at
         except (psycopg.Error, PoolTimeout) as error:
             raise StoreUnavailable(f"{doing}: {type(error).__name__}") from None
 
-    def put(self, key: str, body: bytes | Part, content_type: str) -> bool:
-        """Create an object, whole and durable; False if there is one already."""
+    def put(self, key: str, body: bytes | Part, content_type: str, *, aside: str | None = None) -> bool:
+        """Create an object, whole and durable; False if there is one already. With `aside`, keep that one there."""
         size = len(body) if isinstance(body, bytes) else body.size_bytes
         with self._connection("putting a blob") as connection:
+            if aside is not None:
+                connection.execute(SQL["move"], {"key": key, "target": aside})
             facts = {"key": key, "size": size, "content_type": content_type}
             if connection.execute(SQL["add_object"], facts).fetchone() is None:
                 return False

@@ -108,8 +108,15 @@ class Quarantine:
     def give_back(self, name: str, file: str, directory: int) -> None:
         """Give it its old name again, unless something has that by now."""
         failpoints.hit("quarantine.restore")
-        with contextlib.suppress(FileExistsError):
+        try:
             os.link(name, file, src_dir_fd=self._fd, dst_dir_fd=directory, follow_symlinks=False)
+        except FileExistsError:
+            return
+        except OSError as error:
+            if error.errno not in disk.NO_LINKS:
+                raise
+            if not disk.exists(file, directory):  # one of our own at most: the bytes are those of its name
+                os.rename(name, file, src_dir_fd=self._fd, dst_dir_fd=directory)
 
     def forget(self, scope: Scope, name: str) -> None:
         """Remove something of this scope for good."""

@@ -24,12 +24,13 @@ from longshore.store import disk, names
 from longshore.store.barriers import Barriers
 from longshore.store.contract import Staged
 from longshore.store.parts import BODY, Part
+from longshore.store.proof import problem_with
 from longshore.store.quarantine import now_us
-from longshore.store.records import Held, Quarantined
+from longshore.store.records import Held, Problem, Quarantined
 from longshore.store.scopes import ScopeNotes
 from longshore.store.settings import StoreSettings
 from longshore.store.staging import Staging
-from longshore.store.waiting import Recovering, check_part, extension_of, note_barrier
+from longshore.store.waiting import Recovering, check_part, extension_of, note_barrier, tell_damaged
 
 THREADS: Final = 16
 READ_AHEAD: Final = 4 << 20
@@ -37,7 +38,7 @@ COUNT_AGAIN_S: Final = 60.0
 QUARANTINE: Final = ".quarantine/"
 WHY_BYTES: Final = 90  # of the reason that a name in quarantine keeps: some stores have names of 255 bytes at most
 _MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]{1,100}/[\w!#$&^.+-]{1,100}\Z", re.ASCII)
-failpoints.declare("put.object", "put.done", "delete.object")
+failpoints.declare("put.object", "put.done", "put.damaged", "delete.object")
 
 
 class Found(NamedTuple):
@@ -53,8 +54,11 @@ class Objects(Protocol):
 
     backend: str
 
-    def put(self, key: str, body: bytes | Part, content_type: str) -> bool:
-        """Create an object, whole and durable; False if there is one already."""
+    def put(self, key: str, body: bytes | Part, content_type: str, *, aside: str | None = None) -> bool:
+        """Create an object, whole and durable; False if there is one already.
+
+        With `aside` what is there gets that key, and the new object takes its place: at no moment is there none.
+        """
 
     def size(self, key: str) -> int | None:
         """Give an object's size."""
@@ -106,7 +110,10 @@ class ObjectFile(io.RawIOBase):
         end = min(self._size, self._at + len(buffer))
         if self._at >= end:
             return 0
-        data = self._read(self._at, end)
+        try:
+            data = self._read(self._at, end)
+        except NotFound:  # removed, or a piece of it is lost: the end comes too early, and readers see that
+            return 0
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
@@ -178,18 +185,39 @@ class RemoteStore(Recovering):
 
     def _put(self, key: str, item: Staged) -> bool:
         """Put one object; True if the very bytes were there before."""
+        aside = None
         for _ in range(3):
             failpoints.hit("put.object")
-            if self.objects.put(key, item.body, _plain_type(item.content_type)):
+            if self.objects.put(key, item.body, _plain_type(item.content_type), aside=aside):
                 failpoints.hit("put.done")
                 return False
-            size = self.objects.size(key)
-            if size == item.size_bytes:
+            if self.objects.size(key) is None:
+                continue  # removed in between
+            problem = self._problem(item.scope, key, item.sha256, item.size_bytes)
+            if problem is None:
                 return True
-            if size is not None:
-                why = f"not {item.size_bytes} bytes long"
-                self.objects.move(key, QUARANTINE + _quarantine_name(key, None, why))
+            failpoints.hit("put.damaged")
+            why = f"fresh bytes: {problem}"
+            aside = QUARANTINE + _quarantine_name(key, None, why)
+            tell_damaged(item.sha256, why, aside)
         raise StoreUnavailable(f"blob {item.sha256} could not be put: others write it at the same time")
+
+    def set_aside(self, scope: Scope, pointer: str, sha256: str, size_bytes: int, why: str) -> str | None:
+        """See `Store`. What was moved is read again: if it is sound, it had replaced the damaged one, and goes back."""
+        if self._problem(scope, pointer, sha256, size_bytes) in (None, Problem.MISSING):
+            return None
+        failpoints.hit("put.damaged")
+        name = self.quarantine(scope, pointer, why)
+        if name is None:
+            return None
+        moved = QUARANTINE + name
+        size = self.objects.size(moved) or 0
+        raw = ObjectFile(size, lambda start, end: self.objects.read(moved, start, end))
+        if problem_with(io.BufferedReader(raw, READ_AHEAD), sha256, size_bytes) is None:
+            self.restore(scope, name)
+            return None
+        tell_damaged(sha256, why, name)
+        return name
 
     def clean(self, items: Sequence[Staged]) -> None:
         """Forget the parts, after the registering transaction (or instead of it)."""

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from longshore.domain.model import Scope
-from longshore.errors import DiskFull, OverBudget
+from longshore.domain.space import LEAST_BYTES, Lack, growth_lack, is_full, lack_of, never_fits
+from longshore.errors import DiskFull, NeverFits, OverBudget
 from longshore.store import disk
 
 SMALL: Final = 1 << 20  # below this a reservation is not worth a lock between processes
@@ -47,12 +48,10 @@ class Room:
 
     def check(self) -> None:
         """Raise `DiskFull` if what is needed does not fit."""
-        if self.free_bytes - self.reserved_bytes - self.need_bytes < self.floor_bytes:
-            raise DiskFull(
-                f"{self.free_bytes} bytes are free, {self.reserved_bytes} of them promised, "
-                f"{self.floor_bytes} must stay free: {self.need_bytes} do not fit",
-                hint="make room, or lower quota.free_bytes_min; work goes on by itself",
-            )
+        free, reserved, floor, need = self.free_bytes, self.reserved_bytes, self.floor_bytes, self.need_bytes
+        if (lack := lack_of(free=free, reserved=reserved, floor=floor, need=need)) is not None:
+            told = f"{free} bytes are free, {reserved} of them promised, {floor} must stay free: {need} do not fit"
+            raise DiskFull(told, hint="make room, or lower quota.free_bytes_min", lack=lack)
 
     def facts(self) -> dict[str, int | str]:
         """Give the figures as an artifact's history keeps them (the third seed's names)."""
@@ -79,7 +78,7 @@ class Reservation:
     def __init__(self, owner: Rooms, tenant_id: str, nbytes: int, shared: int, room: Room) -> None:
         self._owner = owner
         self._tenant_id = tenant_id
-        self.nbytes = nbytes
+        self.nbytes = self._announced = nbytes
         self.room = room  # what there was at the start
         self._left = shared
         self._written = 0
@@ -100,7 +99,17 @@ class Reservation:
         self.nbytes = self._written
         if self._written >= self._look_at:
             self._look_at = self._written + LOOK_AGAIN
-            self._owner.check_floor()
+            try:
+                self._owner.check_floor()
+            except DiskFull as error:
+                raise self.outgrown(error) from None
+
+    def outgrown(self, error: DiskFull) -> DiskFull:
+        """Judge a disk that got full under a body: by the bytes it wrote without announcing them, or by others."""
+        unannounced = max(0, self._written - self._announced)
+        if unannounced:
+            error.lack = self._owner.growth_lack(unannounced)
+        return error
 
     def release(self) -> None:
         """Give back what is left."""
@@ -134,6 +143,8 @@ class Rooms:
         need = int(nbytes * self.settings.margin_factor)
         with self._lock:
             left = self._check_budget(scope.tenant_id, nbytes)
+            if need >= SMALL:
+                self._check_capacity(nbytes)
             if need < SMALL:
                 room = self._check_free(need, self._in_flight, left)
                 shared = 0
@@ -157,9 +168,9 @@ class Rooms:
         """Say what there is, as far as it is known without a lock between processes."""
         return Room(self._free(), self._in_flight + self._others_seen, self.settings.free_bytes_min)
 
-    def check_floor(self, need: int = 0) -> None:
-        """Raise `DiskFull` if less would be free than must stay free."""
-        self._check_free(need, 0)
+    def check_floor(self, need: int = 0, taken: int = 0) -> None:
+        """Raise `DiskFull` if less would be free than must stay free; `taken`: promised just now to others of a batch."""
+        self._check_free(need, taken)
 
     def budget_left(self, tenant_id: str) -> int | None:
         """Say how many bytes a tenant may still add; None without a limit."""
@@ -203,6 +214,41 @@ class Rooms:
         room = Room(self._free(), in_flight, self.settings.free_bytes_min, need, left)
         room.check()
         return room
+
+    def _check_capacity(self, nbytes: int) -> None:
+        """Raise `NeverFits` if the empty file system could not hold this."""
+        stat = os.statvfs(self._directory)
+        capacity = (stat.f_blocks - (stat.f_bfree - stat.f_bavail)) * stat.f_frsize
+        floor = self.settings.free_bytes_min
+        if never_fits(nbytes, capacity=capacity, floor=floor):
+            raise NeverFits(
+                f"{nbytes} bytes never fit: the file system holds {capacity}, and {floor} must stay free",
+                hint="put the store on a larger disk",
+                lack=Lack.NEVER,
+            )
+
+    def growth_lack(self, written: int) -> Lack:
+        """Judge who filled the disk: a body with `written` unannounced bytes, or others."""
+        return growth_lack(free=self._free(), floor=self.settings.free_bytes_min, written=written)
+
+    def full(self) -> str | None:
+        """Return why nothing can be written now; None if something can. A small file is tried, because free bytes do
+        not tell of quotas, nor on every file system of inodes."""
+        free, floor = self._free(), self.settings.free_bytes_min
+        if is_full(free, floor):
+            return f"{free} bytes are free, {floor} must stay free"
+        name = f".probe-{uuid.uuid4().hex}"
+        try:
+            fd = os.open(name, disk.CREATE, 0o600, dir_fd=self._directory)
+            try:
+                disk.preallocate(fd, LEAST_BYTES)
+            finally:
+                os.close(fd)
+                disk.unlink(name, self._directory)
+        except OSError as error:
+            if error.errno in disk.FULL:
+                return os.strerror(error.errno or 0)
+        return None
 
     def _free(self) -> int:
         stat = os.statvfs(self._directory)

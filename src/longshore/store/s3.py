@@ -106,17 +106,20 @@ class S3Objects:
     def _key(self, key: str) -> str:
         return f"{self._bucket.prefix}/{key}" if self._bucket.prefix else key
 
-    def put(self, key: str, body: bytes | Part, content_type: str) -> bool:
-        """Create an object, whole and durable; False if there is one already."""
+    def put(self, key: str, body: bytes | Part, content_type: str, *, aside: str | None = None) -> bool:
+        """Create an object, whole and durable; False if there is one already. With `aside`, keep that one there."""
         attributes = {"Content-Type": content_type} if content_type else None
+        if aside is not None:
+            with contextlib.suppress(NotFound), _errors("keeping a blob"):
+                self._store.copy(self._key(key), self._key(aside), overwrite=True)
         with _errors("putting a blob"), _buffer(body) as data:
             if len(data) <= SINGLE_BYTES:
-                return self._create(key, bytes(data), attributes)
+                return self._create(key, bytes(data), attributes, replace=aside is not None)
             with self._large:
-                return self._upload(key, data, attributes)
+                return self._upload(key, data, attributes, replace=aside is not None)
 
-    def _upload(self, key: str, data: memoryview, attributes: dict[str, str] | None) -> bool:
-        if self.size(key) is not None:
+    def _upload(self, key: str, data: memoryview, attributes: dict[str, str] | None, *, replace: bool) -> bool:
+        if not replace and self.size(key) is not None:
             return False
         chunk = max(CHUNK_BYTES, -(-len(data) // _MOST_CHUNKS))
         self._store.put(
@@ -131,11 +134,12 @@ class S3Objects:
             raise StoreUnavailable("the object store took another number of bytes than it was sent")
         return True
 
-    def _create(self, key: str, data: bytes, attributes: dict[str, str] | None) -> bool:
+    def _create(self, key: str, data: bytes, attributes: dict[str, str] | None, *, replace: bool = False) -> bool:
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
+        mode: Literal["create", "overwrite"] = "overwrite" if replace else "create"
         try:
-            self._store.put(self._key(key), data, attributes=attributes, mode="create", use_multipart=False)
+            self._store.put(self._key(key), data, attributes=attributes, mode=mode, use_multipart=False)
         except (AlreadyExistsError, PreconditionError):
             return False
         return True

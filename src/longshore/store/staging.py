@@ -9,8 +9,10 @@ room/                                                 reservations
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -32,7 +34,8 @@ from longshore.store.settings import StoreSettings
 AREAS: Final = ("parts", "small", "quarantine", "room")
 PUMP_THREADS: Final = 8
 _SMALL = re.compile(r"(.+)\.(\d+)\.([0-9a-f]{64})\Z")
-failpoints.declare("part.create", "part.drop")
+log = logging.getLogger(__name__)
+failpoints.declare("part.create", "part.drop", "staging.mend")
 
 
 @contextlib.contextmanager
@@ -51,6 +54,8 @@ class Staging:
     """The waiting room of one store on one machine."""
 
     def __init__(self, parent: int, name: str, settings: StoreSettings, used_bytes: Callable[[str], int]) -> None:
+        self._parent, self._name = os.dup(parent), name
+        self._mending = threading.Lock()
         self.fd = disk.open_directory(name, parent, create=True)
         self.areas = {area: disk.open_directory(area, self.fd, create=True) for area in AREAS}
         os.fsync(self.fd)
@@ -60,6 +65,31 @@ class Staging:
         self.rooms = Rooms(self.areas["room"], settings.quota, used_bytes)
         self._pool = ThreadPoolExecutor(PUMP_THREADS, "longshore-pump")
         self._buffers = Buffers()
+
+    def mend(self) -> bool:
+        """Make directories again that were deleted under us, behind the same descriptors; return whether any were."""
+        with self._mending:
+            mended = self._reopened(self.fd, self._name, self._parent)
+            for area, fd in self.areas.items():
+                mended |= self._reopened(fd, area, self.fd)
+        if mended:
+            log.warning("%s was deleted under a running process, and was made again", self._name)
+        return mended
+
+    @staticmethod
+    def _reopened(fd: int, name: str, parent: int) -> bool:
+        try:
+            here = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            if os.path.samestat(here, os.fstat(fd)):
+                return False
+        except FileNotFoundError:
+            pass
+        failpoints.hit("staging.mend")
+        new = disk.open_directory(name, parent, create=True)
+        os.dup2(new, fd, inheritable=False)
+        os.close(new)
+        os.fsync(parent)
+        return True
 
     def part(self, scope: Scope, job_id: str, epoch: int, adopt: PartFacts | None) -> Part:
         """Make a part in a directory of its own; what a former try of the same epoch left is removed."""
@@ -102,6 +132,7 @@ class Staging:
                 os.close(job)
                 raise
         except FileNotFoundError:
+            self.mend()
             raise _Swept from None
 
     def _adopt(self, part: Part, job: int, adopt: PartFacts) -> None:
@@ -200,7 +231,12 @@ class Staging:
 
     def _open_scope(self, area: str, scope: Scope, *, create: bool) -> int:
         path = (names.encode(scope.tenant_id), names.encode(scope.project_id))
-        fd = disk.open_path(path, self.areas[area], create=create)
+        try:
+            fd = disk.open_path(path, self.areas[area], create=create)
+        except FileNotFoundError:
+            if not create or not self.mend():
+                raise
+            fd = disk.open_path(path, self.areas[area], create=create)
         try:
             if create:
                 write_note(scope, fd)
@@ -280,5 +316,5 @@ class Staging:
         """Stop the threads, take our reservations away, close."""
         self._pool.shutdown()
         self.rooms.close()
-        for fd in (*self.areas.values(), self.fd):
+        for fd in (*self.areas.values(), self.fd, self._parent):
             os.close(fd)

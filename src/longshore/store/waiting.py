@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import BinaryIO
 
 from longshore.domain.model import Blob, Scope
-from longshore.errors import DiskFull, NotFound, OverBudget, PublishFailed, StoreError
+from longshore.errors import DiskFull, NotFound, OverBudget, PublishFailed, StoreError, StoreUnavailable
 from longshore.store import disk, names
 from longshore.store.contract import Staged
 from longshore.store.parts import Part, PartFacts
+from longshore.store.proof import problem_with
 from longshore.store.pump import Pump
 from longshore.store.records import Problem
 from longshore.store.room import Reservation, Room
 from longshore.store.staging import Staging
 
-_READ = 1 << 20
+log = logging.getLogger(__name__)
 
 
 class WaitingRoom:
@@ -71,12 +73,22 @@ class WaitingRoom:
     def reserve(self, scope: Scope, nbytes: int) -> Reservation:
         """Set room aside for bytes to come, or raise `DiskFull` or `OverBudget`."""
         with disk.told("reserving room"):
-            return self.staging.rooms.reserve(scope, nbytes)
+            try:
+                return self.staging.rooms.reserve(scope, nbytes)
+            except FileNotFoundError:
+                if not self.staging.mend():
+                    raise
+                return self.staging.rooms.reserve(scope, nbytes)
 
     def room(self) -> Room:
         """Say how much room there is."""
         with disk.told("looking for room"):
             return self.staging.rooms.room()
+
+    def full(self) -> str | None:
+        """Return why nothing can be written on this machine's disk now; None if something can."""
+        with disk.told("looking for room"):
+            return self.staging.rooms.full()
 
     def count_by(self, used_bytes: Callable[[str], int], limit_bytes: Callable[[str], int] | None = None) -> None:
         """Let somebody who knows better (the ledger) say how many bytes a tenant holds, and may hold."""
@@ -112,17 +124,13 @@ class Recovering(WaitingRoom):
         """Look at room and budgets for the small bodies of a batch (a part has its reservation); `here`: on this disk."""
         results: list[StoreError | None] = [None] * len(items)
         small = [(index, item) for index, item in enumerate(items) if isinstance(item.body, bytes)]
-        try:
-            need = sum(item.size_bytes for _, item in small)
-            self._note_room(items)
-            if here and small:
-                self.staging.rooms.check_floor(need)
-        except DiskFull as error:
-            for index, _ in small:
-                results[index] = error
-            return results
+        self._note_room(items)
+        if here and small:
+            self._check_floor(small, results)
         left: dict[str, int | None] = {}
         for index, item in small:
+            if results[index] is not None:
+                continue
             tenant = item.scope.tenant_id
             if tenant not in left:
                 left[tenant] = self.staging.rooms.budget_left(tenant)
@@ -130,6 +138,21 @@ class Recovering(WaitingRoom):
                 item.room = replace(item.room, tenant_left_bytes=left[tenant])
             results[index] = self._over_budget(item, left)
         return results
+
+    def _check_floor(self, small: Sequence[tuple[int, Staged]], results: list[StoreError | None]) -> None:
+        """Refuse the small bodies that do not fit; all at once where they do, else one after the other."""
+        rooms = self.staging.rooms
+        with contextlib.suppress(DiskFull):
+            rooms.check_floor(sum(item.size_bytes for _, item in small))
+            return
+        taken = 0
+        for index, item in small:
+            try:
+                rooms.check_floor(item.size_bytes, taken)
+            except DiskFull as error:
+                results[index] = error
+            else:
+                taken += item.size_bytes
 
     def _note_room(self, items: Sequence[Staged]) -> None:
         """Look once at what there is, for all small bodies of a batch; a part noted it when it reserved."""
@@ -164,7 +187,9 @@ class Recovering(WaitingRoom):
         self, scope: Scope, job_id: str, epoch: int, sha256: str, size_bytes: int, content_type: str
     ) -> Blob | None:
         held = self.find(scope, names.check_sha256(sha256), content_type)
-        if held is not None and held.size_bytes == size_bytes:
+        if held is not None and self.prove(
+            replace(held, size_bytes=size_bytes), scope, "adoption", unreadable_too=True
+        ):
             return held
         for body in self._bodies(scope, job_id, epoch, sha256, size_bytes):
             item = Staged(scope, job_id, epoch, sha256, size_bytes, content_type, body)
@@ -190,26 +215,49 @@ class Recovering(WaitingRoom):
                 part.discard()
 
     def check(self, scope: Scope, pointer: str, sha256: str, size_bytes: int) -> Problem | None:
-        """Read a blob whole and say what is wrong with it."""
+        """Read a blob whole and return what is wrong with it."""
         try:
-            with self.open(scope, pointer) as file:
-                return _compare(file, sha256, size_bytes)
-        except NotFound:
-            return Problem.MISSING
-        except (OSError, StoreError):
+            return self._problem(scope, pointer, sha256, size_bytes)
+        except StoreError:
             return Problem.UNREADABLE
 
+    def _problem(self, scope: Scope, pointer: str, sha256: str, size_bytes: int) -> Problem | None:
+        """Read a blob whole; raise where the fault may pass by itself (a server that is away, no descriptors left)."""
+        try:
+            with self.open(scope, pointer) as file:
+                return problem_with(file, sha256, size_bytes)
+        except NotFound:
+            return Problem.MISSING
+        except StoreUnavailable:
+            raise
+        except StoreError:
+            return Problem.UNREADABLE
+        except OSError as error:
+            with disk.told(f"reading blob {sha256}"):
+                return disk.unreadable(error)
 
-def _compare(file: BinaryIO, sha256: str, size_bytes: int) -> Problem | None:
-    digest, size = hashlib.sha256(), 0
-    buffer = bytearray(_READ)
-    view = memoryview(buffer)
-    while count := file.readinto(buffer):  # type: ignore[attr-defined]
-        digest.update(view[:count])
-        size += count
-    if size != size_bytes:
-        return Problem.WRONG_SIZE
-    return None if digest.hexdigest() == sha256 else Problem.WRONG_HASH
+    def prove(self, blob: Blob, scope: Scope, found_by: str, *, unreadable_too: bool = False) -> bool:
+        """Read a blob whole before it is trusted; False if it is missing or damaged.
+
+        A damaged one is quarantined and logged. One that cannot be read raises, unless the caller has the bytes or can
+        get them again (`unreadable_too`): then it is quarantined as well.
+        """
+        problem = self._problem(scope, blob.pointer, blob.sha256, blob.size_bytes)
+        if problem is Problem.UNREADABLE and not unreadable_too:
+            raise StoreError(f"blob {blob.sha256} cannot be read", hint="check the disk and the kernel's log")
+        if problem is not None and problem is not Problem.MISSING:
+            self.set_aside(scope, blob.pointer, blob.sha256, blob.size_bytes, f"{found_by}: {problem}")
+        return problem is None
+
+    def set_aside(self, scope: Scope, pointer: str, sha256: str, size_bytes: int, why: str) -> str | None:
+        """See `Store`."""
+        raise NotImplementedError
+
+
+def tell_damaged(sha256: str, why: str, name: str | None) -> None:
+    """Log that a damaged blob was found, for a person to look at the disk."""
+    where = f"it was moved to quarantine as {name}" if name else "it could not be moved to quarantine"
+    log.warning("blob %s is damaged (%s); %s", sha256, why, where)
 
 
 def write_small(staging: Staging, directory: int, item: Staged) -> int:

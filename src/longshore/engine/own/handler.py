@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from longshore import failpoints
 from longshore.domain import verdict
 from longshore.domain.keys import op_key
-from longshore.domain.model import Artifact, Lease, NewArtifact
+from longshore.domain.model import Artifact, Blob, Lease, NewArtifact
 from longshore.domain.outcomes import Completed, Failed, Outcome, Reused
 from longshore.domain.states import Status
 from longshore.engine.own.hands import HandlerError, Hands, Task
@@ -29,7 +29,7 @@ from longshore.ledger.advancing import report
 from longshore.ledger.lookup import current_job, results
 from longshore.ledger.records import Intent
 from longshore.ledger.tx import Tx
-from longshore.store import Staged
+from longshore.store import Staged, disk
 
 if TYPE_CHECKING:
     from longshore.engine.publisher import Publisher
@@ -91,7 +91,7 @@ class OwnJobs:
 
     @contextmanager
     def _scratch_directory(self, lease: Lease) -> Iterator[Path]:
-        self._scratch.mkdir(parents=True, exist_ok=True)
+        disk.make_root(self._scratch)
         scratch = Path(tempfile.mkdtemp(prefix=f"{lease.job_id}.{lease.epoch}.", dir=self._scratch))
         try:
             yield scratch
@@ -108,11 +108,12 @@ class OwnJobs:
         inputs = []
         for place, one in enumerate(artifacts):
             path = self._store.path(lease.scope, one.pointer)
-            if self._store.sizes(lease.scope, [one.pointer]) != [one.size_bytes]:
-                raise Reasoned("input_missing", f"the bytes of input {one.artifact_id} are not there")
+            blob = Blob(one.sha256, one.size_bytes, one.pointer, self._store.backend, one.content_type)
+            if not self._store.prove(blob, lease.scope, "input"):
+                raise Reasoned("input_missing", f"the bytes of input {one.artifact_id} are not there, or damaged")
             if path is None:
                 path = scratch / f"input-{place}"
-                with self._store.open(lease.scope, one.pointer) as source, path.open("wb") as target:
+                with self._store.open(lease.scope, one.pointer) as source, disk.create_private(path) as target:
                     shutil.copyfileobj(source, target, 1 << 20)
             inputs.append(
                 Input(one.artifact_id, one.artifact_type, one.content_type, one.size_bytes, one.sha256, one.name, path)

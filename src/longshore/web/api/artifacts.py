@@ -12,10 +12,12 @@ from urllib.parse import quote
 from fastapi import Query, Request, Response
 from starlette.responses import StreamingResponse
 
+from longshore.depot.losses import mark_damaged
 from longshore.depot.taking import Meant
 from longshore.domain.model import Artifact, Scope
-from longshore.errors import NotFound
+from longshore.errors import BlobDamaged, NotFound
 from longshore.ledger import listing, lookup
+from longshore.store.proof import proven_pieces
 from longshore.web import stories
 from longshore.web.access import Reader, Writer
 from longshore.web.api.routing import After, Limit, PathId, Serving, request_id, router
@@ -142,7 +144,8 @@ async def artifact_content(artifact_id: PathId, request: Request, caller: Reader
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers)
     file = await asyncio.to_thread(_opened, service, caller.scope, artifact)
-    return StreamingResponse(_pieces(file, first, last - first + 1), status, headers)
+    body = _pieces(file, first, last - first + 1) if part else _whole(file, service, artifact)
+    return StreamingResponse(body, status, headers)
 
 
 def _opened(service: Service, scope: Scope, artifact: Artifact) -> BinaryIO:
@@ -150,6 +153,25 @@ def _opened(service: Service, scope: Scope, artifact: Artifact) -> BinaryIO:
         return service.store.open(scope, artifact.pointer)
     except NotFound as error:
         raise Problem(410, "missing", "the bytes of this artifact are lost", sha256=artifact.sha256) from error
+
+
+async def _whole(file: BinaryIO, service: Service, artifact: Artifact) -> AsyncIterator[bytes]:
+    """Stream a blob while hashing it; the last piece of a damaged one is never sent, so that no client takes it for whole."""
+    try:
+        pieces = proven_pieces(file, artifact.sha256)
+        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+            yield piece
+    except BlobDamaged:
+        await asyncio.to_thread(_set_aside, service, artifact)
+        raise OSError("the blob is damaged") from None
+    finally:
+        file.close()
+
+
+def _set_aside(service: Service, artifact: Artifact) -> None:
+    scope, sha256 = artifact.scope, artifact.sha256
+    if service.store.set_aside(scope, artifact.pointer, sha256, artifact.size_bytes, "download: wrong_hash"):
+        service.ledger.write(mark_damaged, scope, sha256)
 
 
 async def _pieces(file: BinaryIO, first: int, length: int) -> AsyncIterator[bytes]:

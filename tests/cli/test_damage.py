@@ -1,0 +1,179 @@
+"""One bit of a stored blob flips: right bytes never lose against it, and wrong ones never leave the store."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Box
+from tests.support.origin import Origin, Thing, status
+
+BODY = os.urandom(70_000)
+SHA256 = hashlib.sha256(BODY).hexdigest()
+LARGE = os.urandom((3 << 20) + 11)
+
+
+def blobs(box: Box) -> list[Path]:
+    return [path for path in (box.depot / "store").glob("[!.]*/*/??/*") if path.is_file()]
+
+
+def flip(box: Box) -> None:
+    """Flip one bit of the only blob, past the program."""
+    [path] = blobs(box)
+    body = bytearray(path.read_bytes())
+    body[len(body) // 2] ^= 8
+    path.chmod(0o600)
+    path.write_bytes(bytes(body))
+    path.chmod(0o444)
+
+
+def aside(box: Box) -> list[str]:
+    names = os.listdir(box.depot / "store/.staging/quarantine")
+    return [name for name in names if not name.endswith(".json")]
+
+
+def healed(box: Box, body: bytes = BODY) -> None:
+    [path] = blobs(box)
+    assert path.read_bytes() == body
+    assert len(aside(box)) == 1
+    assert box("verify").code == 0
+
+
+@pytest.mark.parametrize("body", [BODY, LARGE, b"x"], ids=["small", "large", "one"])
+def test_force_replaces_a_flipped_blob(box: Box, origin: Origin, body: bytes) -> None:
+    url = origin.add("/a", Thing(body))
+    box("get", url).ok()
+    flip(box)
+    ran = box.process("get", url, "--force", "-o", box.home / "out").ok()
+    assert (box.home / "out").read_bytes() == body
+    assert "is damaged (fresh bytes: wrong_hash); it was moved to quarantine" in ran.stderr
+    healed(box, body)
+
+
+def test_another_url_with_the_same_bytes_replaces_a_flipped_blob(box: Box, origin: Origin) -> None:
+    box("get", origin.add("/a", Thing(BODY))).ok()
+    flip(box)
+    box("get", origin.add("/b", Thing(BODY)), "-d", box.home / "out").ok()
+    assert (box.home / "out/b").read_bytes() == BODY
+    healed(box)
+
+
+def test_put_replaces_a_flipped_blob(box: Box) -> None:
+    source = box.home / "file"
+    source.write_bytes(BODY)
+    box("put", source).ok()
+    flip(box)
+    ran = box("put", source, "--json").ok()
+    assert not ran.of("held")
+    healed(box)
+    assert box("put", source, "--json").ok().code == 0
+    assert len(aside(box)) == 1
+
+
+def test_adopt_replaces_a_flipped_blob(box: Box) -> None:
+    (box.home / "dir").mkdir()
+    (box.home / "dir/file").write_bytes(BODY)
+    box("adopt", box.home / "dir").ok()
+    flip(box)
+    box("adopt", box.home / "dir").ok()
+    healed(box)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [(), ("--hardlink",), ("--sha256", SHA256), ("--overwrite",)],
+    ids=["plain", "hardlink", "sha256", "overwrite"],
+)
+def test_a_flipped_blob_is_fetched_again_to_be_placed(box: Box, origin: Origin, how: tuple[str, ...]) -> None:
+    url = origin.add("/a", Thing(BODY))
+    box("get", url).ok()
+    flip(box)
+    ran = box("get", url, "-o", box.home / "out", *how).ok()
+    assert (box.home / "out").read_bytes() == BODY
+    assert "damaged" in ran.stderr
+    assert len(origin.requests) <= 3
+    healed(box)
+    assert [name for name in os.listdir(box.home) if name.startswith(".longshore-")] == []
+
+
+def test_a_flipped_blob_is_fetched_again_for_a_directory(box: Box, origin: Origin) -> None:
+    urls = [origin.add("/a", Thing(BODY)), origin.add("/b", Thing(BODY))]
+    box("get", *urls).ok()
+    flip(box)
+    box("get", *urls, "-d", box.home / "out").ok()
+    assert {path.name: path.read_bytes() for path in (box.home / "out").iterdir()} == {"a": BODY, "b": BODY}
+    healed(box)
+
+
+def test_a_flipped_blob_never_goes_to_stdout(box: Box, origin: Origin) -> None:
+    url = origin.add("/a", Thing(b"text that can be read\n" * 100))
+    box("get", url).ok()
+    flip(box)
+    ran = box("get", url, "-o", "-").ok()
+    assert ran.stdout == "text that can be read\n" * 100
+    healed(box, b"text that can be read\n" * 100)
+
+
+def test_what_cannot_be_fetched_again_is_damage(box: Box, origin: Origin) -> None:
+    url = origin.add("/a", Thing(BODY))
+    box("get", url).ok()
+    flip(box)
+    origin.add("/a", status(404))
+    ran = box("get", url, "-o", box.home / "out")
+    assert ran.code == 5
+    assert not (box.home / "out").exists()
+    assert blobs(box) == []
+    assert len(aside(box)) == 1
+    assert [name for name in os.listdir(box.home) if name.startswith(".longshore-")] == []
+
+
+def test_a_tree_of_a_flipped_blob_is_refused(box: Box, origin: Origin) -> None:
+    box("get", origin.add("/a", Thing(BODY))).ok()
+    flip(box)
+    ran = box("export", "tree", "-o", box.home / "tree")
+    assert ran.code == 5
+    assert [path for path in (box.home / "tree").rglob("*") if path.is_file()] == []
+    assert "missing" in box("verify", "--json").stdout or box("verify").code == 5
+
+
+def test_a_tree_again_trusts_no_other_bytes_of_its_names(box: Box, origin: Origin) -> None:
+    box("get", origin.add("/a", Thing(BODY))).ok()
+    box("export", "tree", "-o", box.home / "tree").ok()
+    box("export", "tree", "-o", box.home / "tree").ok()
+    [file] = (path for path in (box.home / "tree").rglob("*") if path.is_file())
+    file.write_bytes(BODY[:-1] + b"?")
+    ran = box("export", "tree", "-o", box.home / "tree")
+    assert ran.code == 1
+    assert "exists already" in ran.stderr
+
+
+def test_a_backup_again_replaces_a_flipped_copy(box: Box, origin: Origin) -> None:
+    box("get", origin.add("/a", Thing(BODY))).ok()
+    box("backup", box.home / "copy").ok()
+    [path] = (box.home / "copy/store").glob("*/*/??/*")
+    path.chmod(0o600)
+    path.write_bytes(BODY[:-1] + bytes([BODY[-1] ^ 1]))
+    box("backup", box.home / "copy").ok()
+    assert path.read_bytes() == BODY
+
+
+def test_a_lost_blob_is_fetched_again_to_be_placed(box: Box, origin: Origin) -> None:
+    """It vanishes between the answer that it is held and its placing: the second name finds nothing."""
+    urls = [origin.add("/a", Thing(BODY)), origin.add("/b", Thing(BODY))]
+    box("get", *urls).ok()
+    flip(box)
+    ran = box("get", *urls, "-d", box.home / "out", "--hardlink", "--json").ok()
+    assert len(ran.of("placed")) == 2
+    assert sum(one.path in {"/a", "/b"} for one in origin.requests) <= 4
+
+
+def test_what_is_fetched_again_has_its_name_even_with_other_bytes(box: Box, origin: Origin) -> None:
+    url = origin.add("/a", Thing(BODY))
+    box("get", url).ok()
+    flip(box)
+    origin.add("/a", Thing(LARGE, etag='"v2"'))
+    box("get", url, "-d", box.home / "out").ok()
+    assert {path.name: path.read_bytes() for path in (box.home / "out").iterdir()} == {"a": LARGE}

@@ -1,0 +1,145 @@
+"""Bodies that do not fit: what never fits fails at once, what does not fit now counts, a full disk is waited for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import LOOPBACK, Box
+from tests.cli.test_disks import full
+from tests.support.disks import small_disk
+from tests.support.origin import Origin, Thing, chunked, close_delimited, endless, stamped, status
+from tests.support.program import eventually, started
+
+MIB = 1 << 20
+ATTEMPTS = 3
+
+
+@contextlib.contextmanager
+def with_store(
+    tmp_path: Path, size: str = "16m", inodes: int = 0, *, whole: bool = False
+) -> Iterator[tuple[Box, Path]]:
+    """A depot whose store (or the `whole` of it) is on a small disk."""
+    with small_disk(size, inodes) as disk:
+        depot = disk / "depot" if whole else tmp_path / "depot"
+        env = LOOPBACK | {
+            "LONGSHORE_DEPOT": str(depot),
+            "LONGSHORE_STORE": str(disk / "store"),
+            "LONGSHORE_QUOTA__FREE_BYTES_MIN": str(MIB),
+            "LONGSHORE_RETRY__MAX_ATTEMPTS": str(ATTEMPTS),
+        }
+        yield Box(tmp_path, env), disk
+
+
+def fill(disk: Path, left: int) -> Path:
+    """Leave so many bytes free."""
+    filler = disk / "filler"
+    free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
+    filler.write_bytes(bytes(max(0, free - left)))
+    return filler
+
+
+@pytest.mark.parametrize("declared", [17 * MIB, 200 << 30, (1 << 40) - 1])
+def test_what_is_larger_than_the_disk_fails_at_once(origin: Origin, tmp_path: Path, declared: int) -> None:
+    with with_store(tmp_path) as (box, disk):
+        url = origin.add("/huge", endless(declared))
+        ran = box("get", url, "--json")
+        assert ran.code == 3
+        (failed,) = ran.of("failed")
+        assert failed["reason"] == "too_large"
+        assert "never fit" in failed["message"]
+        assert origin.count("/huge") == 1
+        assert not list((disk / "store/.staging/parts").rglob("body"))
+
+
+def test_what_does_not_fit_now_counts_and_others_go_on(origin: Origin, tmp_path: Path) -> None:
+    with with_store(tmp_path) as (box, disk):
+        fill(disk, 6 * MIB)
+        urls = [origin.add("/large", endless(8 * MIB))]
+        urls += [origin.add(f"/{n}", Thing(stamped(n, 9_000))) for n in range(5)]
+        ran = box("get", *urls, "--json")
+        assert ran.code == 3
+        assert [one["reason"] for one in ran.of("failed")] == ["disk_full"]
+        assert len(ran.of("completed")) == 5
+        assert origin.count("/large") == ATTEMPTS
+
+
+def test_a_body_without_a_length_that_fills_the_disk_counts(origin: Origin, tmp_path: Path) -> None:
+    with with_store(tmp_path, "48m") as (box, disk):
+        ran = box("get", origin.add("/endless", endless()), origin.add("/a", Thing(b"a")), "--json")
+        assert ran.code == 3
+        assert [one["reason"] for one in ran.of("failed")] == ["disk_full"]
+        assert len(ran.of("completed")) == 1
+        assert origin.count("/endless") <= ATTEMPTS
+        assert os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize > 40 * MIB
+
+
+@pytest.mark.parametrize("way", [chunked, close_delimited])
+def test_a_body_of_unknown_length_larger_than_a_tiny_disk_counts(origin: Origin, tmp_path: Path, way: object) -> None:
+    with with_store(tmp_path, "8m") as (box, _):
+        box.env["LONGSHORE_QUOTA__FREE_BYTES_MIN"] = "0"
+        thing = Thing(stamped(1, 12 * MIB), extra={"Accept-Ranges": "bytes"})
+        url = origin.add("/long", way(thing, 100_000) if way is chunked else way(thing))  # type: ignore[operator]
+        ran = box("get", url, "--json")
+        assert ran.code == 3
+        assert [one["reason"] for one in ran.of("failed")] == ["disk_full"]
+        assert origin.count("/long") <= ATTEMPTS
+
+
+def test_a_full_disk_is_not_asked_for_and_goes_on(origin: Origin, tmp_path: Path) -> None:
+    with with_store(tmp_path) as (box, disk):
+        box("get", origin.add("/first", Thing(b"first"))).ok()
+        filler = fill(disk, 0)
+        urls = [origin.add(f"/{n}", Thing(stamped(n, 90_000))) for n in range(20)]
+        with started(tmp_path / "get", "get", *urls, env=box.env) as running:
+            eventually(lambda: "the disk is full" in running.stderr, "it says why it waits")
+            with pytest.raises(AssertionError):
+                eventually(lambda: sum(origin.count(f"/{n}") for n in range(20)), "a request", timeout_s=2.0)
+            filler.unlink()
+            ran = running.wait()
+        assert ran.code == 0, ran.stderr
+        assert ran.stderr.count("the disk is full") == 1
+        assert all(origin.count(f"/{n}") == 1 for n in range(20))
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["store", "depot"])
+def test_no_inodes_mid_run_is_waited_for(origin: Origin, tmp_path: Path, whole: bool) -> None:
+    with with_store(tmp_path, "64m", 600, whole=whole) as (box, disk):
+        box("get", origin.add("/first", Thing(b"first"))).ok()
+        fillers = []
+        with contextlib.suppress(OSError):
+            for n in range(600 - 200):
+                (disk / f"filler{n}").touch()
+                fillers.append(disk / f"filler{n}")
+        urls = [origin.add(f"/{n}", Thing(stamped(n, 9_000))) for n in range(300)]
+        with started(tmp_path / "get", "get", *urls, env=box.env) as running:
+            eventually(lambda: "the disk is full" in running.stderr, "it says why it waits")
+            assert running.process.poll() is None
+            for filler in fillers:
+                filler.unlink()
+            ran = running.wait()
+        assert ran.code == 0, ran.stderr
+        assert max(origin.count(f"/{n}") for n in range(300)) <= 3
+        box("verify").ok()
+
+
+def test_a_disk_that_fills_up_between_two_attempts_is_waited_for(origin: Origin, tmp_path: Path) -> None:
+    """No job is held at that time: it is the ledger, on the same disk, that cannot be written."""
+    with with_store(tmp_path, "16m", whole=True) as (box, disk):
+        box.env |= {"LONGSHORE_RETRY__BASE_S": "2", "LONGSHORE_RETRY__CAP_S": "2"}
+        box.env["LONGSHORE_QUOTA__FREE_BYTES_MIN"] = "0"
+        url = origin.add("/a", status(503), Thing(stamped(1, 9_000)))
+        with started(tmp_path / "get", "get", url, env=box.env) as running:
+            eventually(
+                lambda: "503" in running.stderr or "503" in running.stdout or origin.count("/a"), "it failed once"
+            )
+            with full(disk):
+                eventually(lambda: "the disk is full" in running.stderr, "it says why it waits")
+                assert running.process.poll() is None
+            ran = running.wait()
+        assert ran.code == 0, ran.stderr
+        assert origin.count("/a") == 2
