@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from longshore.domain.endings import Mishap, Past, ending, worst_of_mirrors
+from longshore.domain.endings import Mishap, Past, ending
 from longshore.domain.outcomes import Deferred, Failed
 from longshore.domain.settings import RetrySettings, freshness_s
 from longshore.errors import BadInput
@@ -58,12 +58,6 @@ def test_retry_after_rests_the_host_and_is_never_undercut() -> None:
     other = ending(Mishap("http_500", "x", retry_after_s=60), FIRST, 0.0, SETTINGS)
     assert isinstance(other, Deferred)
     assert other.host_rest_s is None
-
-
-def test_mirrors_are_spoken_for_by_what_may_still_work() -> None:
-    gone, away = Mishap("http_404", "a"), Mishap("connect", "b")
-    assert worst_of_mirrors([gone, away]) is away
-    assert worst_of_mirrors([gone, Mishap("html_page", "c")]) is gone
 
 
 def test_freshness_policies() -> None:

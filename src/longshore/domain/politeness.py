@@ -84,7 +84,7 @@ def allowance(
     worker finds the rest of a large host free."""
     if not facts.host:
         return Allowance(NEVER, NEVER)
-    if (rest := _rests_until(facts, defaults, now)) is not None:
+    if (rest := rests_until(facts, defaults, now)) is not None:
         return Allowance(0, 0, rest)
     limit = _concurrency(facts, defaults)
     mine = next((use for use in facts.uses if use.owner == owner), HostUse(owner, 0, 0, now))
@@ -104,7 +104,8 @@ def started(facts: HostFacts, count: int, interval: Micros, now: Micros) -> Micr
     return max(facts.next_start_at or 0, now - _tolerance(interval)) + count * interval
 
 
-def _rests_until(facts: HostFacts, defaults: HostDefaults, now: Micros) -> Micros | None:
+def rests_until(facts: HostFacts, defaults: HostDefaults, now: Micros) -> Micros | None:
+    """Return until when nothing may be asked of a host; None: it does not rest."""
     if facts.paused or _limit(facts, defaults) == 0:
         return NEVER
     until = facts.cooldown_until or 0

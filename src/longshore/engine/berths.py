@@ -37,7 +37,7 @@ class Berths:
         if error is None:
             self._faults.pop(host, None)
         elif isinstance(error, Reasoned):
-            self._judge(host, error)
+            self._judge(error.at or host, error)
         self._leave(host)
 
     def try_take(self, host: str, limit: int) -> bool:

@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from longshore import failpoints
 from longshore.domain import resume, verdict
-from longshore.domain.endings import Mishap, kind_of, worst_of_mirrors
+from longshore.domain.endings import kind_of
 from longshore.domain.heads import Head
-from longshore.domain.keys import host_of
 from longshore.domain.model import Blob, Expect, Lease, NewArtifact
-from longshore.domain.outcomes import Completed
+from longshore.domain.outcomes import Blame, Completed
 from longshore.domain.reasons import Kind
 from longshore.domain.redirects import headers_for
 from longshore.engine.digests import digests_of
 from longshore.engine.known import KnownContent
-from longshore.engine.mishaps import mishap_of
 from longshore.engine.sink import AskAgain, BodySink
+from longshore.engine.walking import Walk
 from longshore.errors import LongshoreError, Reasoned, StoreError
 from longshore.ledger.advancing import advance
-from longshore.ledger.hosts import hop
+from longshore.ledger.hosts import hop, rests
 from longshore.ledger.records import Move
 from longshore.store import Part, PartFacts, Staged, shard_of
 from longshore.transfer import Answer, Ask
@@ -52,6 +51,7 @@ class Received:
     staged: Staged
     head: Head
     facts: dict[str, Any] = field(default_factory=dict)
+    blames: tuple[Blame, ...] = ()  # candidates that failed before
 
     def record(self) -> dict[str, Any]:
         """Give what adoption needs after a crash."""
@@ -76,6 +76,7 @@ class Received:
             validators=self.head.validators,
             final_url=self.head.url,
             facts=self.facts,
+            blames=self.blames,
         )
 
 
@@ -95,6 +96,7 @@ class Receiver:
         self._ledger, self._store, self._transfer, self._hosts = ledger, store, transfer, hosts
         self._berths = berths
         self._threads, self._settings = threads, settings
+        self._walks: dict[tuple[str, int], Walk] = {}
         self.active: dict[tuple[str, int], tuple[Lease, BodySink]] = {}  # large bodies under way, for progress
 
     async def receive(self, lease: Lease, known: KnownContent | None) -> Received | None:
@@ -103,24 +105,41 @@ class Receiver:
             return await self._from_candidates(lease, known)
         finally:
             self.active.pop((lease.job_id, lease.epoch), None)
+            self._walks.pop((lease.job_id, lease.epoch), None)
 
     async def _from_candidates(self, lease: Lease, known: KnownContent | None) -> Received | None:
-        request = lease.job.request
-        if not request.mirrors:
-            return await self._from(lease, request.url or "", known)
-        mishaps: list[Mishap] = []
-        for url in (request.url or "", *request.mirrors):
+        """Ask the candidates in order, each at most once, from where an earlier lease of this attempt stopped."""
+        request, last = lease.job.request, None
+        if lease.epoch == 1 and not request.mirrors:  # nothing to go on with, and its own host's slot is held
             try:
-                if mishaps:
-                    await self._hop(lease, host_of(url))
-                return await self._from(lease, url, None if mishaps else known)
+                return await self._from(lease, request.url or "", known)
             except Reasoned as error:
-                mishaps.append(mishap_of(error))
-        worst = worst_of_mirrors(mishaps)
-        message = f"{worst.message} (none of {len(mishaps)} candidates)"
-        last = Reasoned(worst.reason, message, retry_after_s=worst.retry_after_s)
-        last.facts = worst.facts
-        raise last
+                self._walk(lease).failed(0, error)
+        walk = self._walk(lease)
+        while (at := walk.next()) is not None:
+            try:
+                await walk.enter(at)
+                received = await self._from(lease, walk.urls[at], None if at else known)
+            except Reasoned as error:
+                walk.failed(at, error)
+                last = error
+            else:
+                if received is not None:
+                    received.blames = tuple(walk.blames)
+                return received
+        raise walk.over(last)
+
+    def _walk(self, lease: Lease) -> Walk:
+        """Return the walk of a lease; made when it is first needed."""
+        key = (lease.job_id, lease.epoch)
+        if key not in self._walks:
+            soon, read = self._ledger.soon, self._ledger.read_soon
+            self._walks[key] = Walk(
+                lease,
+                lambda host, trail: soon(hop, lease, host, defaults=self._hosts, trail=trail),
+                lambda host: read(rests, host, defaults=self._hosts),
+            )
+        return self._walks[key]
 
     async def _from(self, lease: Lease, url: str, known: KnownContent | None) -> Received | None:
         """Ask one candidate, with what an earlier epoch left if that helps; at most once more from zero."""
@@ -293,12 +312,8 @@ class Receiver:
         return None
 
     async def _hop(self, lease: Lease, host: str) -> bool:
-        """Take a slot of the host that a redirect or a mirror leads to, or give way to the others there."""
-        if await self._ledger.soon(hop, lease, host, defaults=self._hosts):
-            return True
-        busy = Reasoned("host_busy", f"{host} has no free slot or rests")
-        busy.host = host
-        raise busy
+        """Take a slot of the host that a redirect leads to, or give way to the others there."""
+        return await self._walk(lease).hop(host)
 
     def _thread(self, call: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from longshore import failpoints
+from longshore.domain import candidates
 from longshore.domain.endings import Mishap, Past, ending
 from longshore.domain.model import SECOND, Lease, Micros, Scope
 from longshore.domain.outcomes import Canceled, Completed, Deferred, Outcome, Released, Reused
@@ -250,7 +251,7 @@ class Worker:
         if mishap.reason == "disk_full":
             self._full = True
         job = lease.job
-        past = Past(job.attempts, job.reason, job.request.max_attempts)
+        past = Past(job.attempts, job.reason, job.request.max_attempts, candidates.read(job.trail))
         return ending(mishap, past, random.random(), self._settings.retry)
 
     async def _end(self, held: Held, outcome: Outcome) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from longshore.domain.keys import check_text
 from longshore.domain.model import Lease, Micros
-from longshore.domain.politeness import NEVER, RECHECK, Allowance, HostDefaults, HostFacts, HostUse, allowance, started
+from longshore.domain.politeness import NEVER, RECHECK, Allowance, HostDefaults, HostFacts, HostUse, allowance, rests_until, started
 from longshore.errors import BadInput, LeaseLost
 from longshore.ledger.records import Fenced, Host
 from longshore.ledger.rows import check_lease, encoded, fence_rows
@@ -92,14 +92,17 @@ def _uses(tx: Tx, hosts: Sequence[str]) -> dict[str, list[HostUse]]:
     return uses
 
 
-def hop(tx: Tx, lease: Lease, host: str, *, defaults: HostDefaults) -> bool:
-    """Take a slot of another host for this lease; False: that host is full or rests, and nothing changed."""
+def hop(tx: Tx, lease: Lease, host: str, *, defaults: HostDefaults, trail: str | None = None) -> bool:
+    """Take a slot of another host for this lease; False: that host is full or rests. What the candidates answered so far
+    (`trail`) becomes durable in either case."""
     check_text("host", host)
     tx.enter(check_lease(lease).scope.tenant_id)
     rows = tx.many("fence", fence_rows([lease], tx.now))
     if not rows:
         raise LeaseLost(f"the lease of job {lease.job_id} is lost")
     row = Fenced(*rows[0])
+    if trail is not None:
+        tx.many("set_trail", [(trail, row.seq, lease.epoch)])
     if row.slot_host == host:
         return True
     allowed = Allowances(tx, lease.owner, defaults)
@@ -111,6 +114,13 @@ def hop(tx: Tx, lease: Lease, host: str, *, defaults: HostDefaults) -> bool:
     tx.many("set_slot", [(host, allowed.slots(host), row.seq, lease.epoch)])
     free_slots(tx, [row.slot_host])
     return True
+
+
+def rests(tx: Tx, host: str, *, defaults: HostDefaults) -> bool:
+    """Return whether nothing may be asked of a host now. Only reads."""
+    row = tx.one("host_row", host=host)
+    facts = HostFacts(*row[:8]) if row else HostFacts(host)
+    return rests_until(facts, defaults, tx.now) is not None
 
 
 def set_host(tx: Tx, host: str, changes: Mapping[str, Any]) -> None:

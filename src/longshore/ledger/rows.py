@@ -107,6 +107,7 @@ def job_of(row: Row) -> Job:
         row[24],
         row[25],
         row[26],
+        row[42],
     )
 
 

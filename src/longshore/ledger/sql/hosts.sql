@@ -1,3 +1,7 @@
+-- host_row --
+SELECT host, concurrency, rate_per_s, paused, cooldown_until, failures, failed_at, next_start_at
+  FROM hosts WHERE host = :host
+
 -- host_set_concurrency --
 UPDATE hosts SET concurrency = :value, updated_at = :now WHERE host = :host
 

@@ -29,7 +29,7 @@ UPDATE jobs
        attempts = attempts + :attempts, failed_at = :now, updated_at = :now, row_version = row_version + 1
  WHERE seq = :seq AND lease_epoch = :lease_epoch
 
--- end_waiting (ready, next_attempt_at, error_code, error_message_safe, attempts, host, lane_id, now, seq, lease_epoch) --
+-- end_waiting (ready, next_attempt_at, error_code, error_message_safe, attempts, host, lane_id, trail, uncounted, now, seq, lease_epoch) --
 -- Back to the start of an attempt, now or later. A torrent goes on without a lease.
 UPDATE jobs
    SET lease_owner = NULL, lease_until = NULL, slot_host = NULL, lease_slots = NULL,
@@ -37,7 +37,9 @@ UPDATE jobs
        status = CASE job_type WHEN 'torrent' THEN status ELSE 'pending' END,
        stage = CASE job_type WHEN 'download' THEN 'PLANNED' WHEN 'torrent' THEN stage ELSE 'pending' END,
        error_code = COALESCE(:error_code, error_code), error_message_safe = COALESCE(:error_message_safe, error_message_safe),
-       attempts = attempts + :attempts, host = :host, lane_id = :lane_id, updated_at = :now, row_version = row_version + 1
+       attempts = attempts + :attempts, host = :host, lane_id = :lane_id,
+       trail = CASE WHEN CAST(:trail AS TEXT) IS NULL THEN trail ELSE NULLIF(:trail, '') END,
+       claims = CASE WHEN claims > :uncounted THEN claims - :uncounted ELSE 0 END, updated_at = :now, row_version = row_version + 1
  WHERE seq = :seq AND lease_epoch = :lease_epoch
 
 -- event_insert (tenant_id, project_id, job_id, kind, at, facts) --
