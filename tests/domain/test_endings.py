@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from longshore.domain.endings import Mishap, Past, ending
+from longshore.domain.candidates import Trail, read
+from longshore.domain.endings import PROGRESS_BYTES, Gain, Mishap, Past, ending, progressed
 from longshore.domain.outcomes import Deferred, Failed
 from longshore.domain.settings import RetrySettings, freshness_s
 from longshore.errors import BadInput
@@ -65,3 +66,48 @@ def test_freshness_policies() -> None:
     for bad in ("often", "-1", "nan"):
         with pytest.raises(BadInput):
             freshness_s(bad)
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("resumable", [True, False])
+@pytest.mark.parametrize("total", [None, 0, 1, 99, 1_000, MIB, 100 * MIB, 1 << 40])
+@pytest.mark.parametrize("best", [0, 500, 5 * MIB])
+@pytest.mark.parametrize("added", [-10, 0, 1, 9, 10, MIB // 100, MIB // 100 + 1, MIB - 1, MIB])
+def test_what_counts_as_progress(added: int, best: int, total: int | None, resumable: bool) -> None:
+    """At least 1 % of the declared length, or 1 MiB, beyond the best so far, and only if the next attempt can go on."""
+    gain = Gain(best + added, total, resumable)
+    by_share = bool(total) and added * 100 >= (total or 0)
+    assert progressed(gain, best) == (resumable and added > 0 and (by_share or added >= MIB))
+    assert not progressed(None, best)
+
+
+@pytest.mark.parametrize("reason", ["truncated", "too_slow", "connect", "http_503", "deadline"])
+def test_progress_does_not_count_and_is_remembered(reason: str) -> None:
+    past = Past(2, "connect", trail=Trail(best=100))
+    end = ending(Mishap(reason, "x", gain=Gain(200, 1_000, resumable=True)), past, 0.5, SETTINGS)
+    assert isinstance(end, Deferred)
+    assert (end.counts, end.progressed, read(end.trail).best) == (False, True, 200)
+    assert end.delay_s <= 1.5
+    again = ending(Mishap(reason, "x", gain=Gain(200, 1_000, resumable=True)), Past(2, reason, None, read(end.trail)), 0.5, SETTINGS)
+    assert isinstance(again, Failed)
+
+
+@pytest.mark.parametrize("reason", ["http_404", "object_changed", "digest_mismatch", "disk_full"])
+def test_only_transient_ends_can_be_progress(reason: str) -> None:
+    end = ending(Mishap(reason, "x", gain=Gain(900, 1_000, resumable=True)), FIRST, 0.5, SETTINGS)
+    assert isinstance(end, Failed) or not end.progressed
+
+
+@pytest.mark.parametrize("total", [100, 1_000, 12_345, 3 * MIB, 250 * MIB])
+def test_progress_ends(total: int) -> None:
+    """The slowest progress that does not count takes 100 attempts, or one per MiB of a large body."""
+    step = min(PROGRESS_BYTES, -(-total // 100))
+    best, uncounted = 0, 0
+    while best < total:
+        kept = min(total, best + step)
+        if not progressed(Gain(kept, total, resumable=True), best):
+            break
+        best, uncounted = kept, uncounted + 1
+    assert uncounted <= max(100, -(-total // MIB))

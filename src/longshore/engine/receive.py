@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from longshore import failpoints
 from longshore.domain import resume, verdict
-from longshore.domain.endings import kind_of
+from longshore.domain.endings import Gain, kind_of
 from longshore.domain.heads import Head
 from longshore.domain.model import Blob, Expect, Lease, NewArtifact
 from longshore.domain.outcomes import Blame, Completed
@@ -114,20 +114,34 @@ class Receiver:
             try:
                 return await self._from(lease, request.url or "", known)
             except Reasoned as error:
-                self._walk(lease).failed(0, error)
+                self._walk(lease).failed(0, error, self._gain(error))
         walk = self._walk(lease)
         while (at := walk.next()) is not None:
             try:
                 await walk.enter(at)
                 received = await self._from(lease, walk.urls[at], None if at else known)
             except Reasoned as error:
-                walk.failed(at, error)
+                walk.failed(at, error, self._gain(error))
                 last = error
             else:
                 if received is not None:
                     received.blames = tuple(walk.blames)
                 return received
         raise walk.over(last)
+
+    def _gain(self, error: Reasoned) -> Gain | None:
+        """Return what a failed transfer left for the next attempt."""
+        facts, settings = error.kept, self._settings.resume
+        if facts is None:
+            return None
+        plan = resume.plan(
+            facts,
+            facts.url,
+            answered=facts.answered,
+            overlap_bytes=settings.prefix_check_bytes,
+            without_validators=settings.allow_without_validators,
+        )
+        return Gain(facts.durable_bytes, facts.total, resumable=not isinstance(plan, resume.FromZero))
 
     def _walk(self, lease: Lease) -> Walk:
         """Return the walk of a lease; made when it is first needed."""
@@ -361,6 +375,8 @@ class _Kept:
                 error.facts["retry_after_s"] = error.retry_after_s
         if error is not None:
             await self._sink.abandon(keep=_worth_keeping(error))
+        if isinstance(error, Reasoned):
+            error.kept = self._sink.kept
 
 
 def _worth_keeping(error: BaseException) -> bool:

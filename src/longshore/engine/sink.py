@@ -19,7 +19,7 @@ from longshore.errors import LongshoreError, Reasoned, StoreError
 
 if TYPE_CHECKING:
     from longshore.domain.heads import Head
-    from longshore.store import Part, Pump, Store
+    from longshore.store import Part, PartFacts, Pump, Store
 
 T = TypeVar("T")
 FIRST_BYTES: Final = JUDGE_BYTES
@@ -68,6 +68,7 @@ class BodySink:
         self.received = 0
         self.resumed_from = 0
         self.total: int | None = None
+        self.kept: PartFacts | None = None  # what `abandon` made durable
 
     # ── called by the transfer ──
 
@@ -183,6 +184,7 @@ class BodySink:
             await (pump.stop() if keep else pump.abandon())
         elif part is not None:
             await self._in_thread(_put_away, part, keep)
+        self.kept = part.facts if keep and part is not None else None
 
     # ── inside ──
 

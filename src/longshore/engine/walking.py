@@ -89,9 +89,11 @@ class Walk:
         busy.walk = Ended(trail, tuple(self.blames))
         return busy
 
-    def failed(self, at: int, error: Reasoned) -> None:
+    def failed(self, at: int, error: Reasoned, gain: Gain | None = None) -> None:
         """Remember what a candidate came to. Raise it if it says nothing about the candidate: the walk goes on later."""
         error.at = error.at or self.at
+        if gain is not None and (self.gain is None or gain.kept > self.gain.kept):
+            self.gain = gain
         if error.reason == "host_busy" and error.walk is not None:
             raise error
         self.blame(error)
