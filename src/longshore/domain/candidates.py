@@ -46,6 +46,7 @@ class Trail:
     rounds: int = 0  # waits for redirect targets in this attempt
     via: tuple[str, ...] = ()  # hosts of the redirect chain that the job waits for; it is claimed at the last one
     best: int = 0  # the most bytes of the body that were ever durable
+    gains: int = 0  # attempts that ended early but raised `best`: they do not count towards max_attempts
 
     def text(self) -> str:
         """Write the trail for the ledger; empty when there is nothing to remember."""
@@ -59,7 +60,7 @@ class Trail:
         if self.via:
             body["via"] = list(self.via)
         if self.best:
-            body["best"] = self.best
+            body["best"], body["gains"] = self.best, self.gains
         return json.dumps(body, separators=(",", ":")) if body else ""
 
 
@@ -71,7 +72,8 @@ def read(text: str | None) -> Trail:
         body = json.loads(text)
         tried = {int(row[0]): Tried(int(row[1]), str(row[2]), str(row[3]), bool(row[4])) for row in body.get("tried", ())}
         via = tuple(str(host) for host in body.get("via", ()))
-        return Trail(int(body.get("walk", 0)), tried, int(body.get("rounds", 0)), via, int(body.get("best", 0)))
+        walk, rounds, best, gains = (int(body.get(name, 0)) for name in ("walk", "rounds", "best", "gains"))
+        return Trail(walk, tried, rounds, via, best, gains)
     except (ValueError, TypeError, AttributeError, IndexError):
         return Trail()
 

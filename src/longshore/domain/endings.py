@@ -70,10 +70,10 @@ def ending(mishap: Mishap, past: Past, draw: float, settings: RetrySettings) -> 
         return _final(mishap, mishap.message)
     if kind is Kind.TRANSIENT and progressed(mishap.gain, past.trail.best):
         delay = max(min(OUR_SIDE_DELAY_S, settings.base_s) * (0.5 + draw), mishap.retry_after_s or 0.0)
-        return _later(_at_best(mishap, past), delay, counts=False, progressed=True)
+        return _later(_at_best(mishap, past), delay, progressed=True)
     if kind is Kind.FRESH and past.reason is not None and kind_of(past.reason) is Kind.FRESH:
         return _final(mishap, f"{mishap.message} (for the second time, from zero)")
-    attempt = past.attempts + 1
+    attempt = past.attempts - past.trail.gains + 1
     allowed = settings.max_attempts if past.max_attempts is None else past.max_attempts
     if attempt >= allowed:
         return _final(mishap, f"{mishap.message} (attempt {attempt} of {allowed})")
@@ -98,7 +98,7 @@ def progressed(gain: Gain | None, best: int) -> bool:
 
 def _at_best(mishap: Mishap, past: Past) -> Mishap:
     assert mishap.gain is not None
-    return replace(mishap, trail=replace(mishap.trail or past.trail, best=mishap.gain.kept))
+    return replace(mishap, trail=replace(mishap.trail or past.trail, best=mishap.gain.kept, gains=past.trail.gains + 1))
 
 
 def _is_sent_round(mishap: Mishap) -> bool:

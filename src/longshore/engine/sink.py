@@ -184,9 +184,29 @@ class BodySink:
             await (pump.stop() if keep else pump.abandon())
         elif part is not None:
             await self._in_thread(_put_away, part, keep)
+        elif keep and self._is_worth_a_part():
+            part = await self._saved()
         self.kept = part.facts if keep and part is not None else None
 
     # ── inside ──
+
+    def _is_worth_a_part(self) -> bool:
+        """Return whether the next attempt could go on from the bytes of a small body that was cut short."""
+        head = self.head
+        return bool(self._in_memory) and head is not None and head.status == 200 and head.validators.strong_etag is not None
+
+    async def _saved(self) -> Part | None:
+        """Make the bytes in memory durable for a later attempt."""
+        assert self.head is not None
+        try:
+            part = await self._in_thread(self._make_part, self.head, False)
+        except (LongshoreError, OSError):
+            return None  # they are only worth a little; the attempt's own reason is what counts
+        pump = self._store.pump(part, lambda: None)
+        for piece in self._pieces:
+            pump.feed(piece)
+        await pump.stop()
+        return part
 
     def _go_on(self, head: Head) -> None:
         assert self._part is not None
