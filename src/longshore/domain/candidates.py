@@ -15,7 +15,7 @@ the chain now leads to another busy host, that is one more round. Rounds are cou
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -127,6 +127,18 @@ def over(count: int, trail: Trail) -> Over:
     kinds = {at: _kind(trail.tried[at].reason) for at in left}
     speaker = next((at for at in left if kinds[at] is not Kind.FRESH), left[0])
     return Over(speaker, False, after, left[0])
+
+
+def without(hosts: Sequence[str], trail: Trail, host: str, reason: str, message: str) -> Trail:
+    """Return the trail of a job that waits for a host which was given up: its candidates there are closed for good, and so
+    is the one whose redirect leads there."""
+    dead = [at for at, name in enumerate(hosts) if name == host and _is_open(trail, at)]
+    here = next_of(len(hosts), trail)
+    if here is not None and hosts[here] != host and (len(hosts) == 1 or trail.via[-1:] == (host,)):
+        dead.append(here)
+    for at in dead:
+        trail = answered(trail, at, reason, message, definite=True)
+    return trail
 
 
 def sent_on(trail: Trail, chain: tuple[str, ...]) -> Trail:

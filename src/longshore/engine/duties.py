@@ -10,14 +10,19 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+from longshore import failpoints
 from longshore.engine.questions import stops_wanted
 from longshore.errors import LedgerError, Locked, LongshoreError
+from longshore.ledger.abandoning import abandon
+from longshore.ledger.hosts import given_up_hosts
 
 if TYPE_CHECKING:
+    from longshore.domain.model import Micros
     from longshore.engine.errands import Tools
     from longshore.engine.worker import Worker
 
 log = logging.getLogger(__name__)
+failpoints.declare("abandon.before", "abandon.after")
 LOOK_S: Final = 1.0
 NEIGHBOURS_S: Final = 5.0
 BURST: Final = 50  # failures since the last look from which rows and files are compared before their time
@@ -33,7 +38,7 @@ class Duties:
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(work()) for work in (self._stops, self._neighbours, self._house)]
+        self._tasks = [loop.create_task(work()) for work in (self._stops, self._neighbours, self._house, self._dead_hosts)]
         if watch := getattr(self._tools.ledger.backend, "watch", None):
             self._unwatch = watch(self._worker.notify)
         return self
@@ -62,6 +67,31 @@ class Duties:
             with suppress(LedgerError):
                 if await self._tools.bury():
                     self._worker.notify()
+
+    async def _dead_hosts(self) -> None:
+        """Fail the jobs that wait for a host that was given up, in batches."""
+        tools = self._tools
+        done: dict[str, Micros] = {}  # the verdicts that were carried out
+        while True:
+            await asyncio.sleep(LOOK_S)
+            with suppress(LedgerError):
+                given = await tools.ledger.read_soon(given_up_hosts, defaults=tools.hosts)
+                for host, verdict in given.items():
+                    if done.get(host) != verdict:
+                        await self._abandon(host)
+                        done[host] = verdict
+
+    async def _abandon(self, host: str) -> None:
+        tools, more = self._tools, True
+        while more:
+            failpoints.hit("abandon.before")
+            batch = await tools.ledger.soon(
+                abandon, host, defaults=tools.hosts, max_attempts=tools.settings.retry.max_attempts
+            )
+            failpoints.hit("abandon.after")
+            self._worker.abandoned(batch.failed)
+            more = batch.more
+        self._worker.notify()
 
     async def _house(self) -> None:
         """Keep house: a quick look at the start, a full one by the clock or after a burst of failures."""

@@ -19,6 +19,7 @@ from longshore.domain.reasons import Kind
 from longshore.domain.redirects import headers_for
 from longshore.engine.digests import digests_of
 from longshore.engine.known import KnownContent
+from longshore.engine.names import Names
 from longshore.engine.sink import AskAgain, BodySink
 from longshore.engine.walking import Walk
 from longshore.errors import LongshoreError, Reasoned, StoreError
@@ -96,6 +97,7 @@ class Receiver:
         self._ledger, self._store, self._transfer, self._hosts = ledger, store, transfer, hosts
         self._berths = berths
         self._threads, self._settings = threads, settings
+        self._names = Names()
         self._walks: dict[tuple[str, int], Walk] = {}
         self.active: dict[tuple[str, int], tuple[Lease, BodySink]] = {}  # large bodies under way, for progress
 
@@ -114,6 +116,7 @@ class Receiver:
             try:
                 return await self._from(lease, request.url or "", known)
             except Reasoned as error:
+                await self._check_name(self._walk(lease), error)
                 self._walk(lease).failed(0, error, self._gain(error))
         walk = self._walk(lease)
         while (at := walk.next()) is not None:
@@ -121,6 +124,7 @@ class Receiver:
                 await walk.enter(at)
                 received = await self._from(lease, walk.urls[at], None if at else known)
             except Reasoned as error:
+                await self._check_name(walk, error)
                 walk.failed(at, error, self._gain(error))
                 last = error
             else:
@@ -128,6 +132,12 @@ class Receiver:
                     received.blames = tuple(walk.blames)
                 return received
         raise walk.over(last)
+
+    async def _check_name(self, walk: Walk, error: Reasoned) -> None:
+        """Make a failed look-up definite if the name does not exist. (Behind a proxy the proxy looks names up.)"""
+        if error.reason == "dns" and self._transfer.settings.proxy is None and await self._names.is_unknown(walk.at):
+            error.final = True
+            error.args = (f"no such name: {walk.at}",)
 
     def _gain(self, error: Reasoned) -> Gain | None:
         """Return what a failed transfer left for the next attempt."""

@@ -26,6 +26,7 @@ from longshore.engine.mishaps import mishap_of
 from longshore.engine.questions import active_due, work_due
 from longshore.engine.settler import Settler
 from longshore.errors import LeaseLost, LedgerError, LongshoreError, Unavailable
+from longshore.ledger.abandoning import GivenUp
 from longshore.ledger.records import Settled
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class Worker:
         self._full = False  # the disk: nothing is claimed until there is room
         self._named: dict[str, None] | None = None  # of the jobs that the errand names, those that are left to claim
         self._expecting = False  # further names
+        self._errand: Errand | None = None
         self._settler = Settler(tools.ledger, tools.settings.lease.ttl_s)
         self._progress_at = time.monotonic()
         self.tally = Tally()
@@ -95,10 +97,23 @@ class Worker:
             if held.lease.job_id in wanted:
                 held.stop(Canceled())
 
+    def abandoned(self, failed: Iterable[GivenUp]) -> None:
+        """Count and report jobs of this errand that failed with their host."""
+        scope = self._errand.scope if self._errand else None
+        for gone in failed:
+            if scope not in (None, gone.scope) or (self._named is not None and gone.job_id not in self._named):
+                continue
+            if self._named is not None:
+                del self._named[gone.job_id]
+            self.tally.failed += 1
+            self._progress_at = time.monotonic()
+            self._tools.watch.given_up(gone)
+
     # ── the loop ──
 
     async def run(self, errand: Errand) -> Tally:
         """Claim and work until nothing is left, the wait is over or we are told to stop."""
+        self._errand = errand
         self._named = None if errand.job_ids is None else dict.fromkeys(errand.job_ids)
         self._expecting = errand.more is not None
         heart = Heartbeat(self._ledger, self._settings.lease, self._leases, self._on_lost, self._on_cancel)

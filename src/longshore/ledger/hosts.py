@@ -6,13 +6,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from longshore.domain.keys import check_text
-from longshore.domain.model import Lease, Micros
-from longshore.domain.politeness import NEVER, RECHECK, Allowance, HostDefaults, HostFacts, HostUse, allowance, rests_until, started
+from longshore.domain.model import SECOND, Lease, Micros
+from longshore.domain.politeness import (
+    NEVER,
+    RECHECK,
+    VERDICT,
+    Allowance,
+    HostDefaults,
+    HostFacts,
+    HostUse,
+    allowance,
+    given_up,
+    rests_until,
+    started,
+)
 from longshore.errors import BadInput, LeaseLost
 from longshore.ledger.records import Fenced, Host
 from longshore.ledger.rows import check_lease, encoded, fence_rows
 from longshore.ledger.sweeping import free_slots
-from longshore.ledger.tx import Tx
+from longshore.ledger.tx import Row, Tx
 
 
 class Allowances:
@@ -77,11 +89,15 @@ def host_facts(tx: Tx, hosts: Iterable[str]) -> dict[str, HostFacts]:
     uses = _uses(tx, names)
     facts = {}
     for name in names:
-        row = known.get(name, (name, None, None, 0, None, 0, None, None))
-        facts[name] = HostFacts(
-            name, row[1], row[2], bool(row[3]), row[4], row[5], row[6], row[7], tuple(uses.get(name, ()))
-        )
+        facts[name] = _facts_of(known.get(name), name, tuple(uses.get(name, ())))
     return facts
+
+
+def _facts_of(row: Row | None, name: str, uses: tuple[HostUse, ...] = ()) -> HostFacts:
+    """Make a record of the columns {host}."""
+    if row is None:
+        return HostFacts(name, uses=uses)
+    return HostFacts(name, row[1], row[2], bool(row[3]), *row[4:8], uses, *row[8:])
 
 
 def _uses(tx: Tx, hosts: Sequence[str]) -> dict[str, list[HostUse]]:
@@ -118,9 +134,14 @@ def hop(tx: Tx, lease: Lease, host: str, *, defaults: HostDefaults, trail: str |
 
 def rests(tx: Tx, host: str, *, defaults: HostDefaults) -> bool:
     """Return whether nothing may be asked of a host now. Only reads."""
-    row = tx.one("host_row", host=host)
-    facts = HostFacts(*row[:8]) if row else HostFacts(host)
-    return rests_until(facts, defaults, tx.now) is not None
+    return rests_until(_facts_of(tx.one("host_row", host=host), host), defaults, tx.now) is not None
+
+
+def given_up_hosts(tx: Tx, *, defaults: HostDefaults) -> dict[str, Micros]:
+    """Return the hosts that are given up now, each with the time of the verdict. Only reads."""
+    rows = tx.all("hosts_silent", after=tx.now - 2 * max(VERDICT, int(defaults.breaker_cooldown_s * SECOND)))
+    found = ((row[0], given_up(_facts_of(row, row[0]), defaults, tx.now)) for row in rows)
+    return {host: verdict for host, verdict in found if verdict is not None}
 
 
 def set_host(tx: Tx, host: str, changes: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 
 from longshore.domain.model import SECOND, JobRequest, Lease, NewArtifact, Status
 from longshore.domain.outcomes import Blame, Canceled, Completed, Deferred, Failed, Outcome, Released, Reused
+from longshore.domain.politeness import STALE
 from longshore.domain.reasons import reason_named
 from longshore.domain.redaction import safe_text
 from longshore.domain.states import CANCELED, DOWNLOAD, TORRENT, check_move, stages
@@ -60,6 +61,9 @@ class Batch:
         self.events: list[Row] = []
         self.changes: Counter[tuple[str, str, str]] = Counter()
         self.faults: dict[str, tuple[int, str]] = {}
+        self.silent: dict[str, list[Blame]] = {}
+        self.heard: set[str] = set()
+        self.well: set[str] = set()
 
     def add(self, index: int, lease: Lease, row: Fenced | None, outcome: Outcome) -> None:
         """Sort one outcome in, or say in its place why not."""
@@ -97,7 +101,7 @@ class Batch:
         tx.many("event_insert", self.events)
         add_counts(tx, self.changes)
         all_rows = (*self.completed, *self.reused, *self.failed, *self.waiting, *self.canceled)
-        tx.many("host_fault", [(host, n, reason, tx.now) for host, (n, reason) in sorted(self.faults.items())])
+        self._write_hosts()
         free_slots(tx, [row.slot_host for _, _, row, _ in all_rows])
 
     def _end(
@@ -142,8 +146,7 @@ class Batch:
         for _, _, _, outcome in items:
             if outcome.blames:
                 self._blame(outcome.blames)
-        well = {row.slot_host or row.host for _, _, row, _ in items} - {""}
-        tx.many("host_well", [(tx.now, host) for host in sorted(well)])
+        self.well |= {row.slot_host or row.host for _, _, row, _ in items} - {""}
 
     def _skip(self) -> None:
         tx, ends, good = self.tx, [], []
@@ -234,12 +237,28 @@ class Batch:
     def _blame(self, blames: Sequence[Blame]) -> None:
         """Count what each host that was asked did."""
         for blame in blames:
-            self._fault(blame.host, blame.reason)
+            self._fault(blame.host, blame.reason, silent=blame.silent)
             self._rest(blame.host, blame.rest_s, blame.reason)
+            if blame.silent:
+                self.silent.setdefault(blame.host, []).append(blame)
+            elif blame.heard:
+                (self.heard if reason_named(blame.reason).host_fault else self.well).add(blame.host)
 
-    def _fault(self, host: str, reason: str) -> None:
+    def _write_hosts(self) -> None:
+        """Write what the batch learned of hosts; an answer outweighs a silence of the same moment."""
+        tx, now = self.tx, self.tx.now
+        silent = [
+            (host, len(blames), now - STALE, now if any(blame.nameless for blame in blames) else None, now)
+            for host, blames in sorted(self.silent.items())
+        ]
+        tx.many("host_silent", silent)
+        tx.many("host_fault", [(host, n, reason, now) for host, (n, reason) in sorted(self.faults.items())])
+        tx.many("host_heard", [(now, host) for host in sorted(self.heard)])
+        tx.many("host_well", [(now, host) for host in sorted(self.well)])
+
+    def _fault(self, host: str, reason: str, *, silent: bool = False) -> None:
         """Count a fault against the host that made it."""
-        if host and reason_named(reason).host_fault:
+        if host and (silent or reason_named(reason).host_fault):
             count, _ = self.faults.get(host, (0, ""))
             self.faults[host] = (count + 1, reason)
 

@@ -75,7 +75,7 @@ UPDATE lanes SET parked_until = NULL WHERE parked_until <= :now
 UPDATE lanes SET parked_until = NULL WHERE host = :host AND parked_until IS NOT NULL
 
 -- host_facts --
-SELECT host, concurrency, rate_per_s, paused, cooldown_until, failures, failed_at, next_start_at
+SELECT {host}
   FROM hosts WHERE host IN (SELECT value FROM {each hosts})
 
 -- host_uses --

@@ -121,7 +121,24 @@ ON CONFLICT (host) DO UPDATE
        updated_at = excluded.updated_at
 
 -- host_well (now, host) --
-UPDATE hosts SET failures = 0, updated_at = :now WHERE host = :host AND failures > 0
+UPDATE hosts SET failures = 0, silent_since = NULL, silences = 0, nameless_at = NULL, updated_at = :now
+ WHERE host = :host AND (failures > 0 OR silent_since IS NOT NULL OR nameless_at IS NOT NULL)
+
+-- host_heard (now, host) --
+-- It answered, if not well: it is not silent.
+UPDATE hosts SET silent_since = NULL, silences = 0, nameless_at = NULL, updated_at = :now
+ WHERE host = :host AND (silent_since IS NOT NULL OR nameless_at IS NOT NULL)
+
+-- host_silent (host, silences, stale, nameless_at, now) --
+-- It answered nothing. A silence that nobody listened to since `stale` begins anew.
+INSERT INTO hosts (host, silent_since, silences, nameless_at, updated_at)
+VALUES (:host, :now, :silences, :nameless_at, :now)
+ON CONFLICT (host) DO UPDATE
+   SET silences = CASE WHEN hosts.silent_since IS NULL OR hosts.failed_at < :stale THEN 0 ELSE hosts.silences END
+                  + excluded.silences,
+       silent_since = CASE WHEN hosts.silent_since IS NULL OR hosts.failed_at < :stale THEN excluded.silent_since
+                           ELSE hosts.silent_since END,
+       nameless_at = COALESCE(excluded.nameless_at, hosts.nameless_at), updated_at = excluded.updated_at
 
 -- host_rest (host, cooldown_until, reason, now) --
 -- Retry-After: the whole host rests.
