@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from longshore import failpoints
 from longshore.domain import candidates
 from longshore.domain.candidates import Trail
 from longshore.domain.endings import RESTING, Gain
@@ -17,6 +18,7 @@ from longshore.domain.model import Lease
 from longshore.domain.outcomes import Blame
 from longshore.errors import Reasoned
 
+failpoints.declare("walk.moved")
 SILENT: Final = frozenset({"dns", "connect", "too_slow", "deadline"})  # the host is silent, if no head came either
 
 
@@ -78,6 +80,7 @@ class Walk:
     async def _move(self, host: str, if_busy: Trail) -> None:
         trail = self.trail.text() if self.trail != self._known else None
         taken = await self._take(host, trail)
+        failpoints.hit("walk.moved")
         self._known = self.trail
         if not taken:
             raise self._busy(host, if_busy)
