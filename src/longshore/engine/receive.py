@@ -13,6 +13,7 @@ from longshore import failpoints
 from longshore.domain import resume, verdict
 from longshore.domain.endings import Gain, kind_of
 from longshore.domain.heads import Head
+from longshore.domain.keys import host_of
 from longshore.domain.model import Blob, Expect, Lease, NewArtifact
 from longshore.domain.outcomes import Blame, Completed
 from longshore.domain.reasons import Kind
@@ -98,6 +99,8 @@ class Receiver:
         self._berths = berths
         self._threads, self._settings = threads, settings
         self._names = Names()
+        self._sinks: dict[tuple[str, int], BodySink] = {}  # of transfers that wait for a server
+        self._giving_way: set[tuple[str, int]] = set()
         self._walks: dict[tuple[str, int], Walk] = {}
         self.active: dict[tuple[str, int], tuple[Lease, BodySink]] = {}  # large bodies under way, for progress
 
@@ -108,13 +111,40 @@ class Receiver:
         finally:
             self.active.pop((lease.job_id, lease.epoch), None)
             self._walks.pop((lease.job_id, lease.epoch), None)
+            self._sinks.pop((lease.job_id, lease.epoch), None)
+            self._giving_way.discard((lease.job_id, lease.epoch))
+
+    def moved(self, key: tuple[str, int]) -> int | None:
+        """Return how many bytes a transfer has received; None while it does not wait for a server."""
+        sink = self._sinks.get(key)
+        return None if sink is None or sink.waits_for_disk else sink.received
+
+    def give_way(self, key: tuple[str, int]) -> None:
+        """Stop a transfer that does not move: others wait for its place. Its job goes on with another candidate, or later."""
+        sink = self._sinks.get(key)
+        if sink is not None and sink.task is not None and key not in self._giving_way:
+            self._giving_way.add(key)
+            sink.task.cancel()
+
+    async def _ask(self, lease: Lease, url: str, known: KnownContent | None) -> Received | None:
+        """Ask one candidate; a transfer that had to give way was too slow."""
+        try:
+            return await self._from(lease, url, known)
+        except asyncio.CancelledError:
+            task, key = asyncio.current_task(), (lease.job_id, lease.epoch)
+            if task is None or key not in self._giving_way:
+                raise
+            self._giving_way.discard(key)
+            if task.uncancel():  # the worker wants it to stop, too
+                raise
+            raise Reasoned("too_slow", f"{host_of(url)}: hardly a byte came, and others waited for the place") from None
 
     async def _from_candidates(self, lease: Lease, known: KnownContent | None) -> Received | None:
         """Ask the candidates in order, each at most once, from where an earlier lease of this attempt stopped."""
         request, last = lease.job.request, None
         if lease.epoch == 1 and not request.mirrors:  # nothing to go on with, and its own host's slot is held
             try:
-                return await self._from(lease, request.url or "", known)
+                return await self._ask(lease, request.url or "", known)
             except Reasoned as error:
                 await self._check_name(self._walk(lease), error)
                 self._walk(lease).failed(0, error, self._gain(error))
@@ -122,7 +152,7 @@ class Receiver:
         while (at := walk.next()) is not None:
             try:
                 await walk.enter(at)
-                received = await self._from(lease, walk.urls[at], None if at else known)
+                received = await self._ask(lease, walk.urls[at], None if at else known)
             except Reasoned as error:
                 await self._check_name(walk, error)
                 walk.failed(at, error, self._gain(error))
@@ -259,6 +289,7 @@ class Receiver:
     ) -> Received:
         """Compare what is here with everything that was declared and expected; what fails never gets further."""
         failpoints.hit("stream.received")
+        self._sinks.pop((lease.job_id, lease.epoch), None)  # from here on it waits for us
         body, sha256, size = got
         expect, first = lease.job.request.expect, sink.first
         sniffed = verdict.sniff(first).media_type
@@ -297,7 +328,7 @@ class Receiver:
     def _sink(
         self, lease: Lease, url: str, judge: Callable[[Head], resume.Decision | None], part: Part | None
     ) -> BodySink:
-        return BodySink(
+        self._sinks[lease.job_id, lease.epoch] = sink = BodySink(
             self._store,
             lease,
             url,
@@ -307,6 +338,8 @@ class Receiver:
             adopted=part,
             on_large=lambda sink: self._left_memory(lease, sink),
         )
+        sink.task = asyncio.current_task()
+        return sink
 
     def _left_memory(self, lease: Lease, sink: BodySink) -> None:
         """Note in the ledger that a large body has begun: from here on a claim counts, and people can watch it."""

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from longshore.domain.model import Lease
 from longshore.domain.resume import ComparePrefix, Continue, Decision, Restart
@@ -69,6 +69,7 @@ class BodySink:
         self.resumed_from = 0
         self.total: int | None = None
         self.kept: PartFacts | None = None  # what `abandon` made durable
+        self.task: asyncio.Task[Any] | None = None  # the one that waits for this transfer
 
     # ── called by the transfer ──
 
@@ -127,6 +128,11 @@ class BodySink:
     def large(self) -> bool:
         """Tell whether the body has left memory."""
         return self._opening is not None
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether the transfer stands still because of us."""
+        return self._opening is not None and (self._pump is None or self._pump.paused)
 
     @property
     def done_bytes(self) -> int:

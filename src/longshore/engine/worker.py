@@ -154,13 +154,12 @@ class Worker:
     async def _claim(self, errand: Errand) -> int:
         """Take as many leases as there are places for; give how many came."""
         settings = self._settings
-        places = settings.concurrency + settings.ahead - len(self._held) + self._ending
-        if places < (settings.concurrency + settings.ahead) // 4 or not self._room():
+        places = min(self._places(), self._allowed(errand)) if self._room() else 0
+        if places <= 0:
             return 0
-        places = min(places, self._allowed(errand))
         if self._named is not None and len(self._named) < places:
             self._take_names(errand)
-        if not places or self._named == {}:
+        if self._named == {}:
             return 0
         failpoints.hit("claim.before")
         leases = await self._ledger.claim_soon(
@@ -184,6 +183,21 @@ class Worker:
         if not leases:  # whatever our names wait for, others may not
             self._take_names(errand)
         return len(leases)
+
+    def _places(self) -> int:
+        """Return how many leases to claim now: a batch, or nothing. Leases at hosts that do not move count once more as
+        places, so that they never keep others from being claimed; if even these are used up, those that wait go back."""
+        total = self._settings.concurrency + self._settings.ahead
+        places = total - len(self._held) + self._ending
+        slow_hosts = self._tools.berths.slow_hosts
+        if not slow_hosts:
+            return places if places >= total // 4 else 0
+        slow = sum(1 for held in self._held.values() if held.lease.job.request.host in slow_hosts)
+        places += min(slow, total)
+        if places <= 0 and slow >= len(self._held) - self._ending:
+            self._tools.berths.turn_away_slow()
+        moving = len(self._held) - self._ending - slow
+        return places if places >= total // 4 or moving <= 0 else 0
 
     def _take_names(self, errand: Errand) -> None:
         """Take the further names that came, if the errand has any."""
