@@ -6,12 +6,16 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from longshore.domain.endings import RESTING
 from longshore.domain.places import SLOW_TURN, WINDOW_S, Runner, is_slow, room, to_stop
 from longshore.domain.reasons import REASONS, reason_named
 from longshore.errors import Reasoned
+from longshore.transfer.segments import Slots
+
+if TYPE_CHECKING:
+    from longshore.domain.model import Lease
 
 Waiting = tuple[asyncio.Future[None], int]
 Key = tuple[str, int]
@@ -265,6 +269,21 @@ class Place:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._berths.over(self, self.host, error)
+
+
+class HostSlots(Slots):
+    """Further connections of one transfer: each needs a place of its own at the host."""
+
+    def __init__(self, berths: Berths, lease: Lease) -> None:
+        self._berths, self._host, self._limit = berths, lease.job.request.host, lease.host_slots
+
+    def take(self) -> bool:
+        """Take a place, if there is one and nobody waits for it."""
+        return self._berths.try_take(self._host, self._limit)
+
+    def give(self) -> None:
+        """Give it back."""
+        self._berths.give(self._host)
 
 
 def _interrupted() -> Reasoned:

@@ -18,6 +18,7 @@ from longshore.domain.model import Blob, Expect, Lease, NewArtifact
 from longshore.domain.outcomes import Blame, Completed
 from longshore.domain.reasons import Kind
 from longshore.domain.redirects import headers_for
+from longshore.engine.berths import HostSlots
 from longshore.engine.digests import digests_of
 from longshore.engine.known import KnownContent
 from longshore.engine.names import Names
@@ -29,7 +30,7 @@ from longshore.ledger.hosts import hop, rests
 from longshore.ledger.records import Move
 from longshore.store import Part, PartFacts, Staged, shard_of
 from longshore.transfer import Answer, Ask
-from longshore.transfer.segments import Slots, fetch_in_pieces
+from longshore.transfer.segments import fetch_in_pieces
 
 if TYPE_CHECKING:
     from longshore.domain.politeness import HostDefaults
@@ -374,21 +375,6 @@ class Receiver:
 
     def _thread(self, call: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
-
-
-class HostSlots(Slots):
-    """Further connections of one transfer: each needs a place of its own at the host."""
-
-    def __init__(self, berths: Berths, lease: Lease) -> None:
-        self._berths, self._host, self._limit = berths, lease.job.request.host, lease.host_slots
-
-    def take(self) -> bool:
-        """Take a place, if there is one and nobody waits for it."""
-        return self._berths.try_take(self._host, self._limit)
-
-    def give(self) -> None:
-        """Give it back."""
-        self._berths.give(self._host)
 
 
 def _headers(lease: Lease, url: str) -> tuple[tuple[str, str], ...]:

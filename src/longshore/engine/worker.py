@@ -51,6 +51,7 @@ class Worker:
         self._named: dict[str, None] | None = None  # of the jobs that the errand names, those that are left to claim
         self._expecting = False  # further names
         self._errand: Errand | None = None
+        self._idle_at: float | None = None  # since then there is work left, but nothing can be claimed
         self._settler = Settler(tools.ledger, tools.settings.lease.ttl_s)
         self._progress_at = time.monotonic()
         self.tally = Tally()
@@ -62,6 +63,16 @@ class Worker:
     def holding(self) -> int:
         """How many leases are ours now."""
         return len(self._held)
+
+    @property
+    def idle_s(self) -> float:
+        """For how long no lease was held; 0 while there are some, or while further names are expected."""
+        return 0.0 if self._held or self._idle_at is None else time.monotonic() - self._idle_at
+
+    @property
+    def scope(self) -> Scope | None:
+        """Whose jobs are worked on; None: everybody's."""
+        return self._errand.scope if self._errand else None
 
     def notify(self) -> None:
         """Say, from any thread, that there may be something to claim."""
@@ -142,6 +153,7 @@ class Worker:
                     self.tally.left = True
                     return
                 else:
+                    self._idle_at = self._idle_at or (time.monotonic() if due is not None else None)
                     await self._tools.bury()
                     await self._rest(self._pause_s(due, idle))
                     idle += 1
@@ -249,7 +261,7 @@ class Worker:
     # ── one lease ──
 
     def _start(self, lease: Lease) -> None:
-        held = Held(lease)
+        held, self._idle_at = Held(lease), None
         self._held[lease.job_id, lease.epoch] = held
         if self._named:
             self._named.pop(lease.job_id, None)
