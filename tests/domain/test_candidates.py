@@ -59,7 +59,9 @@ def test_from_zero_happens_once_for_each_candidate() -> None:
     assert not candidates.answered(replace(between, walk=2), 0, "object_changed").tried[0].definite
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "[]", "null", '{"tried":[[1]]}', '{"walk":"x"}', '{"via":3}', '{"tried":7}'])
+@pytest.mark.parametrize(
+    "text", [None, "", "{", "[]", "null", '{"tried":[[1]]}', '{"walk":"x"}', '{"via":3}', '{"tried":7}']
+)
 def test_what_is_no_trail_is_an_empty_one(text: str | None) -> None:
     assert candidates.read(text) == Trail()
 
@@ -120,7 +122,24 @@ class World:
         self.epoch += 1
         self.slot = self.host  # a claim comes with the slot of the job's host, and with no other
         request = JobRequest("download", "k", url=self.urls[0], host=self.host, mirrors=self.urls[1:])
-        zeros = (0, None, self.attempts, 0, "o", 1, self.epoch, 1, None, None, self.reason, None, None, None, None, None)
+        zeros = (
+            0,
+            None,
+            self.attempts,
+            0,
+            "o",
+            1,
+            self.epoch,
+            1,
+            None,
+            None,
+            self.reason,
+            None,
+            None,
+            None,
+            None,
+            None,
+        )
         job = Job(Scope(), "j", "download", Status.PROCESSING, "LEASED", request, *zeros, 0, 0, None, None, self.trail)
         return Lease(Scope(), "j", self.epoch, "o", 1, job)
 
@@ -199,7 +218,10 @@ def test_no_topology_makes_a_job_go_round(seed: int) -> None:
     answers = {url: [draw.choice(words) for _ in range(4)] for url in urls}
     redirects = draw.random() < 0.5
     chains = {
-        url: [[host_name(draw.randrange(hosts + 3)) for _ in range(draw.randint(0, 3) if redirects else 0)] for _ in range(4)]
+        url: [
+            [host_name(draw.randrange(hosts + 3)) for _ in range(draw.randint(0, 3) if redirects else 0)]
+            for _ in range(4)
+        ]
         for url in urls
     }
     world = World(draw, urls, answers, chains, host=urls[0].split("/")[2])
@@ -207,7 +229,9 @@ def test_no_topology_makes_a_job_go_round(seed: int) -> None:
     _, claims = lives(world, settings, draw.choice([0.0, 0.3]))
     rounds = MAX_ROUNDS + 1 if redirects else 0
     for url, times in world.asked.items():
-        definite = next((n for n, word in enumerate([*answers[url]], 1) if word in {"http_404", "http_410", "html_page"}), 0)
+        definite = next(
+            (n for n, word in enumerate([*answers[url]], 1) if word in {"http_404", "http_410", "html_page"}), 0
+        )
         at_most = definite if definite and not redirects else settings.max_attempts * (1 + rounds) + world.kills
         assert times <= at_most + (world.kills if definite else 0)
     assert claims <= settings.max_attempts * (1 + rounds) * (1 + count) + world.kills
@@ -216,7 +240,9 @@ def test_no_topology_makes_a_job_go_round(seed: int) -> None:
 def test_a_kill_costs_at_most_the_request_under_way() -> None:
     """Everything that was answered before the slot of the next host was taken is in the ledger."""
     urls = tuple(f"http://h{n}.example/x" for n in range(3))
-    world = World(random.Random(1), urls, {url: ["http_404"] for url in urls}, {url: [[]] for url in urls}, host="h0.example")
+    world = World(
+        random.Random(1), urls, {url: ["http_404"] for url in urls}, {url: [[]] for url in urls}, host="h0.example"
+    )
     world.trail = Trail(tried={0: Tried(0, "http_404", "x", True)}).text()
     world.host = "h1.example"
     assert lives(world, RetrySettings(), 0.0)[0] == "http_404"

@@ -90,7 +90,12 @@ def test_progress_does_not_count_and_is_remembered(reason: str) -> None:
     assert isinstance(end, Deferred)
     assert (end.progressed, read(end.trail).best, read(end.trail).gains) == (True, 200, 1)
     assert end.delay_s <= 1.5
-    again = ending(Mishap(reason, "x", gain=Gain(200, 1_000, resumable=True)), Past(3, reason, None, read(end.trail)), 0.5, SETTINGS)
+    again = ending(
+        Mishap(reason, "x", gain=Gain(200, 1_000, resumable=True)),
+        Past(3, reason, None, read(end.trail)),
+        0.5,
+        SETTINGS,
+    )
     assert isinstance(again, Failed)
 
 

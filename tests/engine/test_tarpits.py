@@ -90,7 +90,12 @@ def test_slow_but_honest_transfers_are_never_stopped_when_nobody_waits(make_depo
 def test_a_slow_candidate_gives_way_to_its_mirror(make_depot: MakeDepot) -> None:
     """Two places, many slow transfers and a good host that waits: what is stopped goes on at its mirror."""
     depot = make_depot(transfer={"concurrency": 2}, hosts={"concurrency": 8})
-    with Origin("127.0.0.2") as good, Origin("127.0.0.3") as tar, Origin("127.0.0.4") as mirror, Origin("127.0.0.5") as pit:
+    with (
+        Origin("127.0.0.2") as good,
+        Origin("127.0.0.3") as tar,
+        Origin("127.0.0.4") as mirror,
+        Origin("127.0.0.5") as pit,
+    ):
         slow = drip(Thing(stamped(1, 1_000_000)), 10, 1.0)
         for n in range(8):
             copy = mirror.add(f"/{n}", Thing(stamped(n, 5_000)))

@@ -70,7 +70,9 @@ def read(text: str | None) -> Trail:
         return Trail()
     try:
         body = json.loads(text)
-        tried = {int(row[0]): Tried(int(row[1]), str(row[2]), str(row[3]), bool(row[4])) for row in body.get("tried", ())}
+        tried = {
+            int(row[0]): Tried(int(row[1]), str(row[2]), str(row[3]), bool(row[4])) for row in body.get("tried", ())
+        }
         via = tuple(str(host) for host in body.get("via", ()))
         walk, rounds, best, gains = (int(body.get(name, 0)) for name in ("walk", "rounds", "best", "gains"))
         return Trail(walk, tried, rounds, via, best, gains)

@@ -63,7 +63,9 @@ def ending(mishap: Mishap, past: Past, draw: float, settings: RetrySettings) -> 
     """Decide between another attempt and the end."""
     kind = kind_of(mishap.reason)
     if kind is Kind.INFRASTRUCTURE and not _is_sent_round(mishap):
-        at_once = mishap.reason == "host_busy" and mishap.host is not None  # it waits in that host's lane, not by the clock
+        at_once = (
+            mishap.reason == "host_busy" and mishap.host is not None
+        )  # it waits in that host's lane, not by the clock
         delay = 0.0 if at_once else max(OUR_SIDE_DELAY_S * (0.5 + draw), mishap.retry_after_s or 0.0)
         return _later(mishap, delay, counts=False)
     if mishap.final or kind in {Kind.PERMANENT, Kind.POLICY}:

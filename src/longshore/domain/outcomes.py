@@ -66,7 +66,9 @@ class Deferred:
     facts: dict[str, Any] = field(default_factory=dict)
     trail: str | None = None  # what the job's candidates answered; None: as it is, "": nothing
     blames: tuple[Blame, ...] | None = None  # None: the host whose slot the lease has, for `reason`
-    progressed: bool = False  # bytes were added for good: counted, but neither towards max_attempts nor towards max_claims
+    progressed: bool = (
+        False  # bytes were added for good: counted, but neither towards max_attempts nor towards max_claims
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,9 @@ class Berths:
         self._slow: Counter[str] = Counter()  # slow transfers by host
         self._since_slow = 0  # admissions since the last one of a host with slow transfers
         self._timer: asyncio.TimerHandle | None = None
-        self.moved: Callable[[Key], int | None] = lambda _key: None  # bytes of a transfer so far; None: not to be judged
+        self.moved: Callable[[Key], int | None] = lambda _key: (
+            None
+        )  # bytes of a transfer so far; None: not to be judged
         self.stop: Callable[[Key], None] = lambda _key: None  # ends a transfer as too slow
         self.most = 0
         self.most_at: dict[str, int] = {}  # the peak per host, for tests and telemetry

@@ -42,7 +42,10 @@ class Duties:
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(work()) for work in (self._stops, self._neighbours, self._house, self._dead_hosts, self._waits)]
+        self._tasks = [
+            loop.create_task(work())
+            for work in (self._stops, self._neighbours, self._house, self._dead_hosts, self._waits)
+        ]
         if watch := getattr(self._tools.ledger.backend, "watch", None):
             self._unwatch = watch(self._worker.notify)
         return self

@@ -199,7 +199,12 @@ class BodySink:
     def _is_worth_a_part(self) -> bool:
         """Return whether the next attempt could go on from the bytes of a small body that was cut short."""
         head = self.head
-        return bool(self._in_memory) and head is not None and head.status == 200 and head.validators.strong_etag is not None
+        return (
+            bool(self._in_memory)
+            and head is not None
+            and head.status == 200
+            and head.validators.strong_etag is not None
+        )
 
     async def _saved(self) -> Part | None:
         """Make the bytes in memory durable for a later attempt."""

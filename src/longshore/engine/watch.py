@@ -43,7 +43,9 @@ class Watch:
     def given_up(self, gone: GivenUp) -> None:
         """Report a job that failed because its host was given up."""
         facts = {"reason": gone.reason, "message": gone.message, "attempts": gone.attempts}
-        self._hand(Note("failed", self._now(), gone.scope, gone.job_id, safe_url(gone.url) if gone.url else None, facts))
+        self._hand(
+            Note("failed", self._now(), gone.scope, gone.job_id, safe_url(gone.url) if gone.url else None, facts)
+        )
 
     def tell(self, kind: Kind, lease: Lease | None = None, **facts: Any) -> None:
         """Report one thing."""

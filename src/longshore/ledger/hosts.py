@@ -97,7 +97,22 @@ def _facts_of(row: Row | None, name: str, uses: tuple[HostUse, ...] = ()) -> Hos
     """Make a record of the columns {host}."""
     if row is None:
         return HostFacts(name, uses=uses)
-    return HostFacts(name, row[1], row[2], bool(row[3]), *row[4:8], uses, *row[8:])
+    _, concurrency, rate, paused, cooldown_until, failures, failed_at, next_start, reason, since, silences, nameless = row
+    return HostFacts(
+        host=name,
+        concurrency=concurrency,
+        rate_per_s=rate,
+        paused=bool(paused),
+        cooldown_until=cooldown_until,
+        failures=failures,
+        failed_at=failed_at,
+        next_start_at=next_start,
+        uses=uses,
+        reason=reason,
+        silent_since=since,
+        silences=silences,
+        nameless_at=nameless,
+    )
 
 
 def _uses(tx: Tx, hosts: Sequence[str]) -> dict[str, list[HostUse]]:
