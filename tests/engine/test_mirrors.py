@@ -49,6 +49,15 @@ def ring(stack: ExitStack, depot: Depot, hosts: int, jobs: int, mirrors: int) ->
     return origins
 
 
+def test_the_other_engine_walks_the_same_way(where: str, make_depot: MakeDepot) -> None:
+    flags = {"ledger": where} if where.startswith("postgres") else {}
+    depot = make_depot(hosts={"concurrency": 2}, **flags)
+    with ExitStack() as stack:
+        origins = ring(stack, depot, 3, 30, 2)
+        ran(depot, 30)
+        assert (all_asked(*origins), most_asked(*origins)) == (90, 1)
+
+
 @pytest.mark.parametrize(("hosts", "mirrors", "limit"), [(2, 1, 8), (2, 1, 1), (3, 1, 8), (3, 2, 2), (4, 3, 1)])
 def test_hosts_whose_mirrors_name_each_other_end(make_depot: MakeDepot, hosts: int, mirrors: int, limit: int) -> None:
     depot = make_depot(hosts={"concurrency": limit})

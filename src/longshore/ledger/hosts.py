@@ -97,7 +97,9 @@ def _facts_of(row: Row | None, name: str, uses: tuple[HostUse, ...] = ()) -> Hos
     """Make a record of the columns {host}."""
     if row is None:
         return HostFacts(name, uses=uses)
-    _, concurrency, rate, paused, cooldown_until, failures, failed_at, next_start, reason, since, silences, nameless = row
+    _, concurrency, rate, paused, cooldown_until, failures, failed_at, next_start, reason, since, silences, nameless = (
+        row
+    )
     return HostFacts(
         host=name,
         concurrency=concurrency,
