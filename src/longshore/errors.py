@@ -191,5 +191,9 @@ class Reasoned(LongshoreError):
         super().__init__(message, hint=hint)
         self.reason = reason
         self.retry_after_s = retry_after_s
-        self.host: str | None = None  # where it happened, if that is another host than the job's own
+        self.host: str | None = None  # where the job should wait, if that is another host than its own
+        self.at: str | None = None  # the host that was being asked
+        self.final = False  # definite this time, whatever the reason usually means
+        self.kept: Any = None  # what is durable of the body that it cut short (`store.PartFacts`)
+        self.walk: Any = None  # how the job's candidates stand (`engine.walking.Ended`)
         self.facts: dict[str, Any] = {}  # telemetry of the attempt that it ended

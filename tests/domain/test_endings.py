@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from longshore.domain.endings import Mishap, Past, ending, worst_of_mirrors
+from longshore.domain.candidates import Trail, read
+from longshore.domain.endings import PROGRESS_BYTES, Gain, Mishap, Past, ending, progressed
 from longshore.domain.outcomes import Deferred, Failed
 from longshore.domain.settings import RetrySettings, freshness_s
 from longshore.domain.space import Lack
@@ -61,12 +62,6 @@ def test_retry_after_rests_the_host_and_is_never_undercut() -> None:
     assert other.host_rest_s is None
 
 
-def test_mirrors_are_spoken_for_by_what_may_still_work() -> None:
-    gone, away = Mishap("http_404", "a"), Mishap("connect", "b")
-    assert worst_of_mirrors([gone, away]) is away
-    assert worst_of_mirrors([gone, Mishap("html_page", "c")]) is gone
-
-
 def test_freshness_policies() -> None:
     assert (freshness_s("always"), freshness_s("never"), freshness_s("90")) == (0.0, math.inf, 90.0)
     for bad in ("often", "-1", "nan"):
@@ -97,3 +92,53 @@ def test_bytes_that_do_not_fit_although_the_disk_is_not_full_count(lack: Lack) -
 
 def test_what_never_fits_is_final() -> None:
     assert ending(Mishap("too_large", "x", lack=Lack.NEVER), FIRST, 0.0, SETTINGS) == Failed("too_large", "x")
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("resumable", [True, False])
+@pytest.mark.parametrize("total", [None, 0, 1, 99, 1_000, MIB, 100 * MIB, 1 << 40])
+@pytest.mark.parametrize("best", [0, 500, 5 * MIB])
+@pytest.mark.parametrize("added", [-10, 0, 1, 9, 10, MIB // 100, MIB // 100 + 1, MIB - 1, MIB])
+def test_what_counts_as_progress(added: int, best: int, total: int | None, resumable: bool) -> None:
+    """At least 1 % of the declared length, or 1 MiB, beyond the best so far, and only if the next attempt can go on."""
+    gain = Gain(best + added, total, resumable)
+    by_share = bool(total) and added * 100 >= (total or 0)
+    assert progressed(gain, best) == (resumable and added > 0 and (by_share or added >= MIB))
+    assert not progressed(None, best)
+
+
+@pytest.mark.parametrize("reason", ["truncated", "too_slow", "connect", "http_503", "deadline"])
+def test_progress_does_not_count_and_is_remembered(reason: str) -> None:
+    past = Past(2, "connect", trail=Trail(best=100))
+    end = ending(Mishap(reason, "x", gain=Gain(200, 1_000, resumable=True)), past, 0.5, SETTINGS)
+    assert isinstance(end, Deferred)
+    assert (end.progressed, read(end.trail).best, read(end.trail).gains) == (True, 200, 1)
+    assert end.delay_s <= 1.5
+    again = ending(
+        Mishap(reason, "x", gain=Gain(200, 1_000, resumable=True)),
+        Past(3, reason, None, read(end.trail)),
+        0.5,
+        SETTINGS,
+    )
+    assert isinstance(again, Failed)
+
+
+@pytest.mark.parametrize("reason", ["http_404", "object_changed", "digest_mismatch", "disk_full"])
+def test_only_transient_ends_can_be_progress(reason: str) -> None:
+    end = ending(Mishap(reason, "x", gain=Gain(900, 1_000, resumable=True)), FIRST, 0.5, SETTINGS)
+    assert isinstance(end, Failed) or not end.progressed
+
+
+@pytest.mark.parametrize("total", [100, 1_000, 12_345, 3 * MIB, 250 * MIB])
+def test_progress_ends(total: int) -> None:
+    """The slowest progress that does not count takes 100 attempts, or one per MiB of a large body."""
+    step = min(PROGRESS_BYTES, -(-total // 100))
+    best, uncounted = 0, 0
+    while best < total:
+        kept = min(total, best + step)
+        if not progressed(Gain(kept, total, resumable=True), best):
+            break
+        best, uncounted = kept, uncounted + 1
+    assert uncounted <= max(100, -(-total // MIB))

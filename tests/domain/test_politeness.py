@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from longshore.domain.model import SECOND
-from longshore.domain.politeness import HostDefaults, HostFacts, HostUse, allowance
+from longshore.domain.politeness import HostDefaults, HostFacts, HostUse, allowance, given_up, rests_until
 
 DEFAULTS = HostDefaults(concurrency=32)
 NOW, LATER = 1_000_000, 9_000_000
@@ -37,3 +39,35 @@ def test_after_a_breakers_rest_one_lease_decides_and_none_goes_ahead() -> None:
     assert allowance(tried, "me", defaults, 31 * SECOND, ahead=480).leases == 1
     well = HostFacts(host="a.example", failures=0, failed_at=0)
     assert allowance(well, "me", defaults, 31 * SECOND, ahead=480).leases == 488
+
+
+SILENCE = HostDefaults(breaker_failures=5, breaker_cooldown_s=30, give_up_s=60)
+
+
+@pytest.mark.parametrize("failures", [4, 5])
+@pytest.mark.parametrize("give_up_s", [0, 60])
+@pytest.mark.parametrize("since", [None, 100])
+@pytest.mark.parametrize("failed", [None, 100, 159, 160, 200])
+@pytest.mark.parametrize("later", [0, 29, 30, 500])
+def test_when_a_host_is_given_up(
+    failures: int, give_up_s: int, since: int | None, failed: int | None, later: int
+) -> None:
+    """The breaker is open, and the last try came after the time: for as long as the host would rest."""
+    manners = HostDefaults(breaker_failures=5, breaker_cooldown_s=30, give_up_s=give_up_s)
+    at = None if failed is None else failed * SECOND
+    facts = HostFacts("h", failures=failures, failed_at=at, silent_since=None if since is None else since * SECOND)
+    expected = failures >= 5 and give_up_s and since is not None and failed is not None and failed >= 160 and later < 30
+    assert given_up(facts, manners, (at or 0) + later * SECOND) == (at if expected else None)
+
+
+def test_the_try_comes_no_later_than_the_time_to_give_up() -> None:
+    since = 100 * SECOND
+    for failed, until in ((100, 130), (129, 159), (131, 160), (159, 160), (160, 190), (300, 330)):
+        facts = HostFacts("h", failures=9, failed_at=failed * SECOND, silent_since=since)
+        assert rests_until(facts, SILENCE, failed * SECOND) == until * SECOND
+
+
+def test_a_name_that_does_not_exist_is_given_up_at_once() -> None:
+    facts = HostFacts("h", nameless_at=5 * SECOND)
+    assert given_up(facts, SILENCE, 6 * SECOND) == 5 * SECOND
+    assert given_up(facts, SILENCE, 36 * SECOND) is None

@@ -109,6 +109,9 @@ def test_the_share_of_resumed_downloads_that_succeeded_knows_the_ones_that_did_n
 ) -> None:
     depot = make_depot(retry={"base_s": 0.01, "cap_s": 0.02, "max_attempts": 2})
     thing = Thing(stamped(1, LARGE))
-    depot.get([origin.add("/good", cut(thing, LARGE // 2), thing), origin.add("/bad", cut(thing, LARGE // 4))])
+    bad = origin.add(
+        "/bad", cut(thing, LARGE // 4), cut(thing, 100)
+    )  # what comes after the first attempt is no progress
+    depot.get([origin.add("/good", cut(thing, LARGE // 2), thing), bad])
     told = figures(depot.ledger.read(entries, depot.scope)).as_dict(damaged=0)  # type: ignore[arg-type]
     assert (told["downloads"], told["completed"], told["resumed"], told["resumed_success"]) == (2, 1, 2, 0.5)

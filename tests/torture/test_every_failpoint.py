@@ -18,8 +18,11 @@ from tests.store.test_crash import STEPS
 from tests.support.origin import Origin
 from tests.support.postgres import Cluster
 from tests.support.postgres import postgres_cluster as postgres_cluster  # noqa: PLC0414 - the fixture
-from tests.torture.voyages import VOYAGES, Remote, Voyage
+from tests.torture.hosts import HOSTS
+from tests.torture.voyages import VOYAGES as OTHERS
+from tests.torture.voyages import Remote, Voyage
 
+VOYAGES = (*OTHERS, *HOSTS)
 ROOT = Path(__file__).resolve().parents[2]
 # Killed in the tests of their own area, which have what it takes to come that far; the file names each of them.
 ELSEWHERE = {

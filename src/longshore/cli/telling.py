@@ -40,8 +40,18 @@ def teller(call: Call, *, results: bool | None = True) -> Callable[[Note], None]
         elif note.kind == "retry" and call.verbosity > -2 and note.facts.get("reason") in FOR_A_PERSON - waits:
             waits.add(note.facts["reason"])  # once: everything else waits for the same
             _waits(_fit_to_print(note, LONGEST))
+        elif note.kind == "waiting" and call.verbosity > -2:
+            say(waiting_text(note))
 
     return tell
+
+
+def waiting_text(note: Note) -> str:
+    """Say which jobs wait for what, and until when."""
+    facts = note.facts
+    whom = facts["host"] or "other workers"
+    until = f"until {facts['until']}" if facts["until"] else "until somebody resumes it"
+    return f"waiting   {facts['jobs']} job(s) for {whom}: {facts['reason']}, {until}"
 
 
 def _waits(note: Note) -> None:

@@ -133,6 +133,7 @@ def host_defaults(settings: Settings) -> HostDefaults:
         rate_per_s=hosts.rate_per_s,
         breaker_failures=hosts.breaker_failures,
         breaker_cooldown_s=hosts.breaker_cooldown_s,
+        give_up_s=hosts.give_up_s,
         profiles=profiles,
     )
 

@@ -104,6 +104,7 @@ class Job:
     updated_at: Micros
     completed_at: Micros | None
     failed_at: Micros | None
+    trail: str | None = None  # what its candidates answered: `domain.candidates`
 
 
 @dataclass(frozen=True, slots=True)

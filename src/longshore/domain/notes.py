@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from longshore.domain.model import Micros, Scope
 
 Kind = Literal[
-    "planned", "started", "progress", "retry", "completed", "held", "failed", "canceled", "summary", "counts"
+    "planned", "started", "progress", "retry", "waiting", "completed", "held", "failed", "canceled", "summary", "counts"
 ]
 SCHEMA: Final = 1
 

@@ -9,6 +9,18 @@ from longshore.domain.model import NewArtifact, Validators
 
 
 @dataclass(frozen=True, slots=True)
+class Blame:
+    """What one host answered, or did not, during an attempt."""
+
+    host: str
+    reason: str
+    silent: bool = False  # nothing came: no connection, no name, no header
+    heard: bool = False  # it answered
+    rest_s: float | None = None  # Retry-After: the whole host rests
+    nameless: bool = False  # the resolver says that the name does not exist
+
+
+@dataclass(frozen=True, slots=True)
 class Completed:
     """The results exist, durable; register them and complete the job in one transaction."""
 
@@ -17,6 +29,7 @@ class Completed:
     final_url: str | None = None
     facts: dict[str, Any] = field(default_factory=dict)  # telemetry: resume decision, bytes, elapsed, fsync …
     vary: str | None = None
+    blames: tuple[Blame, ...] = ()  # candidates that failed before the one that completed it
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +51,7 @@ class Failed:
     message: str
     debug_id: str | None = None
     facts: dict[str, Any] = field(default_factory=dict)
+    blames: tuple[Blame, ...] | None = None  # None: the host whose slot the lease has, for `reason`
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +65,11 @@ class Deferred:
     host: str | None = None  # the learned host becomes the claim key
     host_rest_s: float | None = None  # Retry-After: the whole host rests
     facts: dict[str, Any] = field(default_factory=dict)
+    trail: str | None = None  # what the job's candidates answered; None: as it is, "": nothing
+    blames: tuple[Blame, ...] | None = None  # None: the host whose slot the lease has, for `reason`
+    progressed: bool = (
+        False  # bytes were added for good: counted, but neither towards max_attempts nor towards max_claims
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """How much may be started at a host now: a pure decision from what is configured, remembered and in flight.
 
 Rules. What is in flight is derived from live leases. A rate is a schedule of starts (`next_start_at`). A host with too
-many faults in a row rests, then gets one try, and is whole again after a success.
+many faults in a row rests, then gets one try, and is whole again after a success. A host that answered nothing at all for
+`give_up_s`, the last try included, is given up: the jobs that wait for it fail, because one try speaks for all of them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ NEVER: Final[Micros] = 1 << 62
 RECHECK: Final[Micros] = (
     5 * SECOND
 )  # a full host is looked at again after this, even if nobody says that a slot is free
+VERDICT: Final[Micros] = 30 * SECOND  # how long a host that was given up stays so, at least
+STALE: Final[Micros] = 600 * SECOND  # a silence that nobody listened to for so long begins anew
 BURST_S: Final = 0.1  # a rate may be used up to this far ahead
 
 
@@ -34,6 +37,7 @@ class HostDefaults:
     rate_per_s: float = 0.0  # 0 = no limit
     breaker_failures: int = 20
     breaker_cooldown_s: float = 30.0
+    give_up_s: float = 60.0  # 0 = never
     profiles: dict[str, HostLimits] = field(default_factory=dict)
 
 
@@ -65,6 +69,10 @@ class HostFacts:
     failed_at: Micros | None = None
     next_start_at: Micros | None = None
     uses: tuple[HostUse, ...] = ()
+    reason: str | None = None  # of the last fault
+    silent_since: Micros | None = None  # the first request without any answer since the last answer
+    silences: int = 0  # requests without any answer since then
+    nameless_at: Micros | None = None  # the resolver said that the name does not exist
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +92,7 @@ def allowance(
     worker finds the rest of a large host free."""
     if not facts.host:
         return Allowance(NEVER, NEVER)
-    if (rest := _rests_until(facts, defaults, now)) is not None:
+    if (rest := rests_until(facts, defaults, now)) is not None:
         return Allowance(0, 0, rest)
     limit = _concurrency(facts, defaults)
     mine = next((use for use in facts.uses if use.owner == owner), HostUse(owner, 0, 0, now))
@@ -104,13 +112,42 @@ def started(facts: HostFacts, count: int, interval: Micros, now: Micros) -> Micr
     return max(facts.next_start_at or 0, now - _tolerance(interval)) + count * interval
 
 
-def _rests_until(facts: HostFacts, defaults: HostDefaults, now: Micros) -> Micros | None:
+def rests_until(facts: HostFacts, defaults: HostDefaults, now: Micros) -> Micros | None:
+    """Return until when nothing may be asked of a host; None: it does not rest."""
     if facts.paused or _limit(facts, defaults) == 0:
         return NEVER
     until = facts.cooldown_until or 0
     if defaults.breaker_failures and facts.failures >= defaults.breaker_failures:
-        until = max(until, (facts.failed_at or 0) + int(defaults.breaker_cooldown_s * SECOND))
+        until = max(until, _tried_at(facts, defaults))
     return until if until > now else None
+
+
+def _tried_at(facts: HostFacts, defaults: HostDefaults) -> Micros:
+    """Return when a host whose breaker is open gets its one try: after its rest, or when it would be given up."""
+    failed_at = facts.failed_at or 0
+    until = failed_at + int(defaults.breaker_cooldown_s * SECOND)
+    if defaults.give_up_s and facts.silent_since is not None:
+        deadline = facts.silent_since + int(defaults.give_up_s * SECOND)
+        if failed_at < deadline:
+            return min(until, deadline)
+    return until
+
+
+def given_up(facts: HostFacts, defaults: HostDefaults, now: Micros) -> Micros | None:
+    """Return when a host was found dead: jobs planned before that and waiting for it fail. None: it is not given up.
+
+    A verdict holds for as long as the host would rest; after that the next job tries again. Jobs planned after it, such as
+    those of `retry`, wait for that try.
+    """
+    holds = max(VERDICT, int(defaults.breaker_cooldown_s * SECOND))
+    if facts.nameless_at is not None and now - facts.nameless_at < holds:
+        return facts.nameless_at
+    if not defaults.give_up_s or facts.silent_since is None or facts.failed_at is None:
+        return None
+    silent_for = facts.failed_at - facts.silent_since
+    if not _is_tried(facts, defaults) or silent_for < defaults.give_up_s * SECOND or now - facts.failed_at >= holds:
+        return None
+    return facts.failed_at
 
 
 def _limit(facts: HostFacts, defaults: HostDefaults) -> int:

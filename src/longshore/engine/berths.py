@@ -1,16 +1,25 @@
 """How many transfers run at once in this process: altogether, and at each host. Nobody here waits for politeness in time;
-that is decided by what the ledger lets us claim."""
+that is decided by what the ledger lets us claim. A transfer that does not move does not keep others out (`domain.places`)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from longshore.domain.endings import RESTING
+from longshore.domain.places import SLOW_TURN, WINDOW_S, Runner, is_slow, room, to_stop
 from longshore.domain.reasons import REASONS, reason_named
 from longshore.errors import Reasoned
+from longshore.transfer.segments import Slots
+
+if TYPE_CHECKING:
+    from longshore.domain.model import Lease
 
 Waiting = tuple[asyncio.Future[None], int]
+Key = tuple[str, int]
+LOOK_S: Final = 0.5  # how often the speed of transfers is looked at while others wait
 
 
 class Berths:
@@ -25,19 +34,53 @@ class Berths:
         self._closed = False
         self._turning_away = False
         self._total = places
+        self._running: dict[Place, None] = {}
+        self._slow: Counter[str] = Counter()  # slow transfers by host
+        self._since_slow = 0  # admissions since the last one of a host with slow transfers
+        self._timer: asyncio.TimerHandle | None = None
+        self.moved: Callable[[Key], int | None] = lambda _key: (
+            None
+        )  # bytes of a transfer so far; None: not to be judged
+        self.stop: Callable[[Key], None] = lambda _key: None  # ends a transfer as too slow
         self.most = 0
         self.most_at: dict[str, int] = {}  # the peak per host, for tests and telemetry
 
-    def at(self, host: str, limit: int) -> Place:
+    def at(self, host: str, limit: int, key: Key = ("", 0)) -> Place:
         """Hold a place at a host that takes `limit` at once: `async with berths.at(host, limit)`."""
-        return Place(self, host, limit)
+        return Place(self, host, limit, key)
+
+    def begun(self, place: Place) -> None:
+        """Measure a transfer from now on."""
+        place.entered = place.since = asyncio.get_running_loop().time()
+        self._running[place] = None
+
+    def over(self, place: Place, host: str, error: BaseException | None) -> None:
+        """Take note of how a transfer ended, and let the next one in."""
+        self._running.pop(place, None)
+        self._mark(place, slow=False)
+        self.left(host, error)
+
+    @property
+    def slow_hosts(self) -> frozenset[str]:
+        """Hosts with transfers that do not move."""
+        return frozenset(self._slow)
+
+    def turn_away_slow(self) -> int:
+        """Give back leases that wait for a place at a host with slow transfers: others may get theirs."""
+        count = 0
+        for host in self.slow_hosts:
+            for place, _ in self._queues.pop(host, ()):
+                if not place.done():
+                    place.set_exception(Reasoned("host_busy", f"{host} is slow"))
+                    count += 1
+        return count
 
     def left(self, host: str, error: BaseException | None) -> None:
         """Take note of how a transfer ended, and let the next one in."""
         if error is None:
             self._faults.pop(host, None)
         elif isinstance(error, Reasoned):
-            self._judge(host, error)
+            self._judge(error.at or host, error)
         self._leave(host)
 
     def try_take(self, host: str, limit: int) -> bool:
@@ -95,11 +138,12 @@ class Berths:
         """Wait for a place."""
         if self._turning_away:
             raise _interrupted()
-        if self._free > 0 and not self._closed and self._at.get(host, 0) < limit and host not in self._queues:
+        if self._room() > 0 and not self._closed and self._at.get(host, 0) < limit and host not in self._queues:
             self._enter(host)
             return
         place = asyncio.get_running_loop().create_future()
         self._queues.setdefault(host, deque()).append((place, limit))
+        self._watch()
         try:
             await place
         except asyncio.CancelledError:
@@ -121,13 +165,76 @@ class Berths:
             del self._at[host]
         self._admit()
 
+    def _room(self) -> int:
+        return room(self._total, self._total - self._free, self._slow.total()) if self._slow else self._free
+
     def _admit(self) -> None:
-        """Let in one per host in turn, as long as there is a place."""
+        """Let in one per host in turn, as long as there is a place. Hosts with slow transfers have few turns."""
         progress = True
-        while progress and self._free > 0 and not self._closed:
+        while progress and self._room() > 0 and not self._closed:
             progress = False
-            for host in list(self._queues):
-                progress |= self._free > 0 and self._admit_at(host)
+            for host in self._turns():
+                progress |= self._room() > 0 and self._admit_at(host)
+
+    def _turns(self) -> list[str]:
+        """Return the hosts whose turn it is."""
+        hosts = list(self._queues)
+        if not self._slow:
+            return hosts
+        quick = [host for host in hosts if host not in self._slow]
+        slow = [host for host in hosts if host in self._slow][:1]
+        return [*slow, *quick] if self._since_slow >= SLOW_TURN else [*quick, *slow]
+
+    # ── transfers that do not move ──
+
+    def _watch(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        """Measure what runs, let others in beside what does not move, and stop that if there is no other way."""
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        for place in self._running:
+            self._measure(place, now)
+        self._admit()
+        slow = [Runner(place.key, place.rate, now - place.entered) for place in self._running if place.slow]
+        for key in to_stop(slow, room=self._room(), waiting=self._kept_out()):
+            self.stop(key)
+        if self._queues:
+            self._watch()
+
+    def _measure(self, place: Place, now: float) -> None:
+        took = now - place.since
+        if took < WINDOW_S:
+            return
+        moved = self.moved(place.key)
+        gained = None if moved is None or place.had is None else moved - place.had if moved >= place.had else moved
+        place.since, place.had = now, moved
+        if gained is None:
+            self._mark(place, slow=False)
+            return
+        place.rate = gained / took
+        self._mark(place, slow=is_slow(gained, took))
+
+    def _mark(self, place: Place, *, slow: bool) -> None:
+        if slow == place.slow:
+            return
+        place.slow = slow
+        self._slow[place.host] += 1 if slow else -1
+        if not self._slow[place.host]:
+            del self._slow[place.host]
+
+    def _kept_out(self) -> int:
+        """Count transfers that could run now if there were places, at hosts that are not slow."""
+        if self._closed:
+            return 0
+        count = 0
+        for host, queue in self._queues.items():
+            if host not in self._slow:
+                waiting = [limit for place, limit in queue if not place.done()]
+                count += max(0, min(len(waiting), max(waiting, default=0) - self._at.get(host, 0)))
+        return count
 
     def _admit_at(self, host: str) -> bool:
         queue = self._queues.pop(host)
@@ -140,6 +247,7 @@ class Berths:
         if admitted:
             queue.popleft()
             self._enter(host)
+            self._since_slow = 0 if host in self._slow else self._since_slow + 1
             place.set_result(None)
         if queue:
             self._queues[host] = queue  # at the end: the next host's turn
@@ -149,16 +257,35 @@ class Berths:
 class Place:
     """A place at one host, for the length of a block. (A class, because it is entered once per file.)"""
 
-    __slots__ = ("_berths", "_host", "_limit")
+    __slots__ = ("_berths", "_limit", "entered", "had", "host", "key", "rate", "since", "slow")
 
-    def __init__(self, berths: Berths, host: str, limit: int) -> None:
-        self._berths, self._host, self._limit = berths, host, limit
+    def __init__(self, berths: Berths, host: str, limit: int, key: Key) -> None:
+        self._berths, self.host, self._limit, self.key = berths, host, limit, key
+        self.entered = self.since = 0.0
+        self.had: int | None = 0  # bytes at the beginning of the window; None: it waited for us then
+        self.rate, self.slow = 0.0, False
 
     async def __aenter__(self) -> None:
-        await self._berths.take(self._host, self._limit)
+        await self._berths.take(self.host, self._limit)
+        self._berths.begun(self)
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._berths.left(self._host, error)
+        self._berths.over(self, self.host, error)
+
+
+class HostSlots(Slots):
+    """Further connections of one transfer: each needs a place of its own at the host."""
+
+    def __init__(self, berths: Berths, lease: Lease) -> None:
+        self._berths, self._host, self._limit = berths, lease.job.request.host, lease.host_slots
+
+    def take(self) -> bool:
+        """Take a place, if there is one and nobody waits for it."""
+        return self._berths.try_take(self._host, self._limit)
+
+    def give(self) -> None:
+        """Give it back."""
+        self._berths.give(self._host)
 
 
 def _interrupted() -> Reasoned:

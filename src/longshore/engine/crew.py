@@ -72,6 +72,7 @@ async def crew(yard: Yard, listener: Listener | None, *, details: bool = True) -
         publisher.more_come = lambda: berths.busy
         known = Known(ledger, store, threads, settings.dedupe)
         receiver = Receiver(ledger, store, transfer, threads, settings, yard.hosts, berths)
+        berths.moved, berths.stop = receiver.moved, receiver.give_way
         handlers = Handlers()
         handlers.add(DOWNLOAD, Flow(known, receiver, publisher, berths, settings, watch).acquire, known.prepare)
         own = OwnJobs(ledger, store, publisher, yard.scratch / yard.liveness.owner, at_once=OWN_AT_ONCE)
@@ -93,6 +94,7 @@ async def crew(yard: Yard, listener: Listener | None, *, details: bool = True) -
                 bury=lambda: bury(yard),
                 reconcile=yard.reconcile,
                 turn_away=berths.turn_away,
+                berths=berths,
             )
             await publisher.idle()
         finally:

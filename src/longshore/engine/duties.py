@@ -7,19 +7,28 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from longshore.engine.questions import stops_wanted
+from longshore import failpoints
+from longshore.domain.model import SECOND
+from longshore.engine.questions import Wait, stops_wanted, waits
 from longshore.errors import LedgerError, Locked, LongshoreError
+from longshore.ledger.abandoning import abandon
+from longshore.ledger.hosts import given_up_hosts
 
 if TYPE_CHECKING:
+    from longshore.domain.model import Micros
     from longshore.engine.errands import Tools
     from longshore.engine.worker import Worker
 
 log = logging.getLogger(__name__)
+failpoints.declare("abandon.before", "abandon.after")
 LOOK_S: Final = 1.0
 NEIGHBOURS_S: Final = 5.0
+QUIET_S: Final = 2.0  # nothing moved for so long: say why
+SAY_AGAIN_S: Final = 30.0
 BURST: Final = 50  # failures since the last look from which rows and files are compared before their time
 
 
@@ -33,7 +42,10 @@ class Duties:
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(work()) for work in (self._stops, self._neighbours, self._house)]
+        self._tasks = [
+            loop.create_task(work())
+            for work in (self._stops, self._neighbours, self._house, self._dead_hosts, self._waits)
+        ]
         if watch := getattr(self._tools.ledger.backend, "watch", None):
             self._unwatch = watch(self._worker.notify)
         return self
@@ -63,6 +75,48 @@ class Duties:
                 if await self._tools.bury():
                     self._worker.notify()
 
+    async def _dead_hosts(self) -> None:
+        """Fail the jobs that wait for a host that was given up, in batches."""
+        tools = self._tools
+        done: dict[str, Micros] = {}  # the verdicts that were carried out
+        while True:
+            await asyncio.sleep(LOOK_S)
+            with suppress(LedgerError):
+                given = await tools.ledger.read_soon(given_up_hosts, defaults=tools.hosts)
+                for host, verdict in given.items():
+                    if done.get(host) != verdict:
+                        await self._abandon(host)
+                        done[host] = verdict
+
+    async def _abandon(self, host: str) -> None:
+        tools, more = self._tools, True
+        while more:
+            failpoints.hit("abandon.before")
+            batch = await tools.ledger.soon(
+                abandon, host, defaults=tools.hosts, max_attempts=tools.settings.retry.max_attempts
+            )
+            failpoints.hit("abandon.after")
+            self._worker.abandoned(batch.failed)
+            more = batch.more
+        self._worker.notify()
+
+    async def _waits(self) -> None:
+        """Tell what the run waits for when nothing moved for a while, and again now and then."""
+        tools, said_at, said = self._tools, 0.0, list[Wait]()
+        while tools.watch.listening:
+            await asyncio.sleep(LOOK_S)
+            if self._worker.idle_s < QUIET_S:
+                said = []
+                continue
+            with suppress(LedgerError):
+                found = await tools.ledger.read_soon(waits, self._worker.scope, tools.owner)
+                news = {wait[:2] for wait in found} != {wait[:2] for wait in said}
+                if found and (news or time.monotonic() - said_at >= SAY_AGAIN_S):
+                    said, said_at = found, time.monotonic()
+                    for wait in found:
+                        until = iso(wait.until) if wait.until is not None else None
+                        tools.watch.tell("waiting", host=wait.host, reason=wait.reason, until=until, jobs=wait.jobs)
+
     async def _house(self) -> None:
         """Keep house: a quick look at the start, a full one by the clock or after a burst of failures."""
         await self._reconcile(full=False)
@@ -81,3 +135,8 @@ class Duties:
             pass  # another process is at it
         except (LongshoreError, OSError) as error:
             log.warning("reconciling did not work: %s", error)
+
+
+def iso(at: Micros) -> str:
+    """Write a time of the ledger for people and programs."""
+    return datetime.fromtimestamp(at / SECOND, UTC).isoformat(timespec="seconds")

@@ -13,6 +13,7 @@ from longshore.domain.outcomes import Outcome
 if TYPE_CHECKING:
     from longshore.domain.politeness import HostDefaults
     from longshore.domain.settings import EngineSettings
+    from longshore.engine.berths import Berths
     from longshore.engine.handlers import Handlers
     from longshore.engine.watch import Watch
     from longshore.ledger import Ledger
@@ -97,3 +98,4 @@ class Tools:
     bury: Callable[[], Awaitable[int]]  # give back the leases of processes that are gone
     reconcile: Callable[[bool], object]  # in a thread: compare rows and files, fully or only what costs little
     turn_away: Callable[[], None]  # a drain: whoever waits for a place gives up
+    berths: Berths  # places for transfers

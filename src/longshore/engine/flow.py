@@ -48,7 +48,7 @@ class Flow:
             return known.reused("fresh" if known.is_fresh else "offline")
         if self._settings.offline:
             raise Reasoned("offline", "offline, and these bytes are not held")
-        async with self._berths.at(lease.job.request.host, lease.host_slots):
+        async with self._berths.at(lease.job.request.host, lease.host_slots, (lease.job_id, lease.epoch)):
             self._watch.tell("started", lease)
             received = await self._receiver.receive(lease, known)
         failpoints.hit("flow.received")

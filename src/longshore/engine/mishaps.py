@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import secrets
+from dataclasses import replace
 from typing import Final
 
 from longshore.domain.endings import Mishap
@@ -26,9 +27,7 @@ def mishap_of(error: BaseException) -> Mishap:
     """Say what an attempt's exception means."""
     match error:
         case Reasoned():
-            return Mishap(
-                error.reason, str(error), retry_after_s=error.retry_after_s, host=error.host, facts=error.facts
-            )
+            return _reasoned(error)
         case HandlerError():
             debug_id = secrets.token_hex(6)
             log.error("handler error %s\n%s", debug_id, error.trace)
@@ -47,6 +46,14 @@ def mishap_of(error: BaseException) -> Mishap:
             return Mishap("disk_full" if error.errno in _FULL else "disk_error", error.strerror or str(error))
         case _:
             return _unforeseen(error)
+
+
+def _reasoned(error: Reasoned) -> Mishap:
+    mishap = Mishap(error.reason, str(error), retry_after_s=error.retry_after_s, host=error.host, facts=error.facts)
+    walk = error.walk
+    if walk is None:
+        return mishap
+    return replace(mishap, final=walk.final, trail=walk.trail, blames=walk.blames, gain=walk.gain)
 
 
 def _unforeseen(error: BaseException) -> Mishap:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from longshore.domain.model import Artifact, Job, Micros, Scope, Status
+from longshore.domain.politeness import NEVER
 from longshore.ledger.rows import artifact_of, job_of
 from longshore.ledger.statements import register
 from longshore.ledger.tx import Tx
 
 register(Path(__file__).parent / "sql")
+
+
+SCOPES: Final = 20  # of which a run over all tenants tells what they wait for
 
 
 class Standing(NamedTuple):
@@ -38,6 +42,31 @@ def active_due(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> Micros | None:
     tx.enter(scope.tenant_id)
     row = tx.one("active_due", **scope._asdict(), job_ids=json.dumps(list(job_ids)))
     return row[0] if row else None
+
+
+class Wait(NamedTuple):
+    """Jobs that wait for the same thing."""
+
+    host: str | None  # None: for other workers
+    reason: str
+    until: Micros | None  # when that may be over; None: when a person says so
+    jobs: int
+
+
+def waits(tx: Tx, scope: Scope | None, owner: str, many: int = 5) -> list[Wait]:
+    """Tell what a run waits for: hosts that rest or are full, times to wait, leases of other workers. Most jobs first."""
+    found: list[Wait] = []
+    for where in [scope] if scope else scopes_known(tx)[:SCOPES]:
+        tx.enter(where.tenant_id)
+        for name in ("waits_parked", "waits_timed"):
+            now = {"now": tx.now} if name == "waits_parked" else {}
+            for host, reason, until, jobs in tx.all(name, many=many, **now, **where._asdict()):
+                if jobs:
+                    found.append(Wait(host or None, reason or "host_busy", None if until >= NEVER else until, jobs))
+        row = tx.one("waits_leased", owner=owner, **where._asdict())
+        if row and row[0]:
+            found.append(Wait(None, "leased", row[1], row[0]))
+    return sorted(found, key=lambda wait: -wait.jobs)[:many]
 
 
 def stops_wanted(tx: Tx, owner: str) -> list[str]:

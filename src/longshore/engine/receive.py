@@ -11,25 +11,27 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from longshore import failpoints
 from longshore.domain import resume, verdict
-from longshore.domain.endings import Mishap, kind_of, worst_of_mirrors
+from longshore.domain.endings import Gain, kind_of
 from longshore.domain.heads import Head
 from longshore.domain.keys import host_of
 from longshore.domain.model import Blob, Expect, Lease, NewArtifact
-from longshore.domain.outcomes import Completed
+from longshore.domain.outcomes import Blame, Completed
 from longshore.domain.reasons import Kind
 from longshore.domain.redirects import headers_for
 from longshore.domain.space import Lack
+from longshore.engine.berths import HostSlots
 from longshore.engine.digests import digests_of
 from longshore.engine.known import KnownContent
-from longshore.engine.mishaps import mishap_of
+from longshore.engine.names import Names
 from longshore.engine.sink import AskAgain, BodySink
+from longshore.engine.walking import Walk
 from longshore.errors import DiskFull, LongshoreError, Reasoned, StoreError
 from longshore.ledger.advancing import advance
-from longshore.ledger.hosts import hop
+from longshore.ledger.hosts import hop, rests
 from longshore.ledger.records import Move
 from longshore.store import Part, PartFacts, Staged, shard_of
 from longshore.transfer import Answer, Ask
-from longshore.transfer.segments import Slots, fetch_in_pieces
+from longshore.transfer.segments import fetch_in_pieces
 
 if TYPE_CHECKING:
     from longshore.domain.politeness import HostDefaults
@@ -53,6 +55,7 @@ class Received:
     staged: Staged
     head: Head
     facts: dict[str, Any] = field(default_factory=dict)
+    blames: tuple[Blame, ...] = ()  # candidates that failed before
 
     def record(self) -> dict[str, Any]:
         """Give what adoption needs after a crash."""
@@ -80,6 +83,7 @@ class Received:
             final_url=self.head.url,
             vary=self.head.headers.get("vary"),
             facts=self.facts,
+            blames=self.blames,
         )
 
 
@@ -99,6 +103,10 @@ class Receiver:
         self._ledger, self._store, self._transfer, self._hosts = ledger, store, transfer, hosts
         self._berths = berths
         self._threads, self._settings = threads, settings
+        self._names = Names()
+        self._sinks: dict[tuple[str, int], BodySink] = {}  # of transfers that wait for a server
+        self._giving_way: set[tuple[str, int]] = set()
+        self._walks: dict[tuple[str, int], Walk] = {}
         self.active: dict[tuple[str, int], tuple[Lease, BodySink]] = {}  # large bodies under way, for progress
 
     async def receive(self, lease: Lease, known: KnownContent | None) -> Received | None:
@@ -107,24 +115,90 @@ class Receiver:
             return await self._from_candidates(lease, known)
         finally:
             self.active.pop((lease.job_id, lease.epoch), None)
+            self._walks.pop((lease.job_id, lease.epoch), None)
+            self._sinks.pop((lease.job_id, lease.epoch), None)
+            self._giving_way.discard((lease.job_id, lease.epoch))
+
+    def moved(self, key: tuple[str, int]) -> int | None:
+        """Return how many bytes a transfer has received; None while it does not wait for a server."""
+        sink = self._sinks.get(key)
+        return None if sink is None or sink.waits_for_disk else sink.received
+
+    def give_way(self, key: tuple[str, int]) -> None:
+        """Stop a transfer that does not move: others wait for its place. Its job goes on with another candidate, or later."""
+        sink = self._sinks.get(key)
+        if sink is not None and sink.task is not None and key not in self._giving_way:
+            self._giving_way.add(key)
+            sink.task.cancel()
+
+    async def _ask(self, lease: Lease, url: str, known: KnownContent | None) -> Received | None:
+        """Ask one candidate; a transfer that had to give way was too slow."""
+        try:
+            return await self._from(lease, url, known)
+        except asyncio.CancelledError:
+            task, key = asyncio.current_task(), (lease.job_id, lease.epoch)
+            if task is None or key not in self._giving_way:
+                raise
+            self._giving_way.discard(key)
+            if task.uncancel():  # the worker wants it to stop, too
+                raise
+            raise Reasoned("too_slow", f"{host_of(url)}: hardly a byte came, and others waited for the place") from None
 
     async def _from_candidates(self, lease: Lease, known: KnownContent | None) -> Received | None:
-        request = lease.job.request
-        if not request.mirrors:
-            return await self._from(lease, request.url or "", known)
-        mishaps: list[Mishap] = []
-        for url in (request.url or "", *request.mirrors):
+        """Ask the candidates in order, each at most once, from where an earlier lease of this attempt stopped."""
+        request, last = lease.job.request, None
+        if lease.epoch == 1 and not request.mirrors:  # nothing to go on with, and its own host's slot is held
             try:
-                if mishaps:
-                    await self._hop(lease, host_of(url))
-                return await self._from(lease, url, None if mishaps else known)
+                return await self._ask(lease, request.url or "", known)
             except Reasoned as error:
-                mishaps.append(mishap_of(error))
-        worst = worst_of_mirrors(mishaps)
-        message = f"{worst.message} (none of {len(mishaps)} candidates)"
-        last = Reasoned(worst.reason, message, retry_after_s=worst.retry_after_s)
-        last.facts = worst.facts
-        raise last
+                await self._check_name(self._walk(lease), error)
+                self._walk(lease).failed(0, error, self._gain(error))
+        walk = self._walk(lease)
+        while (at := walk.next()) is not None:
+            try:
+                await walk.enter(at)
+                received = await self._ask(lease, walk.urls[at], None if at else known)
+            except Reasoned as error:
+                await self._check_name(walk, error)
+                walk.failed(at, error, self._gain(error))
+                last = error
+            else:
+                if received is not None:
+                    received.blames = tuple(walk.blames)
+                return received
+        raise walk.over(last)
+
+    async def _check_name(self, walk: Walk, error: Reasoned) -> None:
+        """Make a failed look-up definite if the name does not exist. (Behind a proxy the proxy looks names up.)"""
+        if error.reason == "dns" and self._transfer.settings.proxy is None and await self._names.is_unknown(walk.at):
+            error.final = True
+            error.args = (f"no such name: {walk.at}",)
+
+    def _gain(self, error: Reasoned) -> Gain | None:
+        """Return what a failed transfer left for the next attempt."""
+        facts, settings = error.kept, self._settings.resume
+        if facts is None:
+            return None
+        plan = resume.plan(
+            facts,
+            facts.url,
+            answered=facts.answered,
+            overlap_bytes=settings.prefix_check_bytes,
+            without_validators=settings.allow_without_validators,
+        )
+        return Gain(facts.durable_bytes, facts.total, resumable=not isinstance(plan, resume.FromZero))
+
+    def _walk(self, lease: Lease) -> Walk:
+        """Return the walk of a lease; made when it is first needed."""
+        key = (lease.job_id, lease.epoch)
+        if key not in self._walks:
+            soon, read = self._ledger.soon, self._ledger.read_soon
+            self._walks[key] = Walk(
+                lease,
+                lambda host, trail: soon(hop, lease, host, defaults=self._hosts, trail=trail),
+                lambda host: read(rests, host, defaults=self._hosts),
+            )
+        return self._walks[key]
 
     async def _from(self, lease: Lease, url: str, known: KnownContent | None) -> Received | None:
         """Ask one candidate, with what an earlier epoch left if that helps; at most once more from zero."""
@@ -226,6 +300,7 @@ class Receiver:
     ) -> Received:
         """Compare what is here with everything that was declared and expected; what fails never gets further."""
         failpoints.hit("stream.received")
+        self._sinks.pop((lease.job_id, lease.epoch), None)  # from here on it waits for us
         body, sha256, size = got
         expect, first = lease.job.request.expect, sink.first
         sniffed = verdict.sniff(first).media_type
@@ -264,7 +339,7 @@ class Receiver:
     def _sink(
         self, lease: Lease, url: str, judge: Callable[[Head], resume.Decision | None], part: Part | None
     ) -> BodySink:
-        return BodySink(
+        self._sinks[lease.job_id, lease.epoch] = sink = BodySink(
             self._store,
             lease,
             url,
@@ -274,6 +349,8 @@ class Receiver:
             adopted=part,
             on_large=lambda sink: self._left_memory(lease, sink),
         )
+        sink.task = asyncio.current_task()
+        return sink
 
     def _left_memory(self, lease: Lease, sink: BodySink) -> None:
         """Note in the ledger that a large body has begun: from here on a claim counts, and people can watch it."""
@@ -303,30 +380,11 @@ class Receiver:
         return None
 
     async def _hop(self, lease: Lease, host: str) -> bool:
-        """Take a slot of the host that a redirect or a mirror leads to, or give way to the others there."""
-        if await self._ledger.soon(hop, lease, host, defaults=self._hosts):
-            return True
-        busy = Reasoned("host_busy", f"{host} has no free slot or rests")
-        busy.host = host
-        raise busy
+        """Take a slot of the host that a redirect leads to, or give way to the others there."""
+        return await self._walk(lease).hop(host)
 
     def _thread(self, call: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
-
-
-class HostSlots(Slots):
-    """Further connections of one transfer: each needs a place of its own at the host."""
-
-    def __init__(self, berths: Berths, lease: Lease) -> None:
-        self._berths, self._host, self._limit = berths, lease.job.request.host, lease.host_slots
-
-    def take(self) -> bool:
-        """Take a place, if there is one and nobody waits for it."""
-        return self._berths.try_take(self._host, self._limit)
-
-    def give(self) -> None:
-        """Give it back."""
-        self._berths.give(self._host)
 
 
 def _headers(lease: Lease, url: str) -> tuple[tuple[str, str], ...]:
@@ -356,6 +414,8 @@ class _Kept:
                 error.facts["retry_after_s"] = error.retry_after_s
         if error is not None:
             await self._sink.abandon(keep=_worth_keeping(error))
+        if isinstance(error, Reasoned):
+            error.kept = self._sink.kept
 
 
 def _worth_keeping(error: BaseException) -> bool:

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from longshore.domain.model import Lease
 from longshore.domain.resume import ComparePrefix, Continue, Decision, Restart
@@ -19,7 +19,7 @@ from longshore.errors import LongshoreError, Reasoned, StoreError
 
 if TYPE_CHECKING:
     from longshore.domain.heads import Head
-    from longshore.store import Part, Pump, Store
+    from longshore.store import Part, PartFacts, Pump, Store
 
 T = TypeVar("T")
 FIRST_BYTES: Final = JUDGE_BYTES
@@ -68,6 +68,8 @@ class BodySink:
         self.received = 0
         self.resumed_from = 0
         self.total: int | None = None
+        self.kept: PartFacts | None = None  # what `abandon` made durable
+        self.task: asyncio.Task[Any] | None = None  # the one that waits for this transfer
 
     # ── called by the transfer ──
 
@@ -128,6 +130,11 @@ class BodySink:
         return self._opening is not None
 
     @property
+    def waits_for_disk(self) -> bool:
+        """Whether the transfer stands still because of us."""
+        return self._opening is not None and (self._pump is None or self._pump.paused)
+
+    @property
     def done_bytes(self) -> int:
         """How much of the object is here."""
         return self._overlap_from + self.received if self._overlap else self.resumed_from + self.new_bytes
@@ -183,8 +190,34 @@ class BodySink:
             await (pump.stop() if keep else pump.abandon())
         elif part is not None:
             await self._in_thread(_put_away, part, keep)
+        elif keep and self._is_worth_a_part():
+            part = await self._saved()
+        self.kept = part.facts if keep and part is not None else None
 
     # ── inside ──
+
+    def _is_worth_a_part(self) -> bool:
+        """Return whether the next attempt could go on from the bytes of a small body that was cut short."""
+        head = self.head
+        return (
+            bool(self._in_memory)
+            and head is not None
+            and head.status == 200
+            and head.validators.strong_etag is not None
+        )
+
+    async def _saved(self) -> Part | None:
+        """Make the bytes in memory durable for a later attempt."""
+        assert self.head is not None
+        try:
+            part = await self._in_thread(self._make_part, self.head, False)
+        except (LongshoreError, OSError):
+            return None  # they are only worth a little; the attempt's own reason is what counts
+        pump = self._store.pump(part, lambda: None)
+        for piece in self._pieces:
+            pump.feed(piece)
+        await pump.stop()
+        return part
 
     def _go_on(self, head: Head) -> None:
         assert self._part is not None

@@ -13,6 +13,7 @@ from longshore.domain.redaction import safe_url
 
 if TYPE_CHECKING:
     from longshore.engine.errands import Tally
+    from longshore.ledger.abandoning import GivenUp
     from longshore.ledger.records import Settled
 
 
@@ -39,6 +40,13 @@ class Watch:
         """Tell whether notes reach anybody: what only serves them need not be made otherwise."""
         return self._listener is not None
 
+    def given_up(self, gone: GivenUp) -> None:
+        """Report a job that failed because its host was given up."""
+        facts = {"reason": gone.reason, "message": gone.message, "attempts": gone.attempts}
+        self._hand(
+            Note("failed", self._now(), gone.scope, gone.job_id, safe_url(gone.url) if gone.url else None, facts)
+        )
+
     def tell(self, kind: Kind, lease: Lease | None = None, **facts: Any) -> None:
         """Report one thing."""
         if self._listener is None:
@@ -48,6 +56,11 @@ class Watch:
         else:
             url = lease.job.request.url if self._details or kind not in _COUNTED else None
             note = Note(kind, self._now(), lease.scope, lease.job_id, safe_url(url) if url else None, facts)
+        self._hand(note)
+
+    def _hand(self, note: Note) -> None:
+        if self._listener is None:
+            return
         try:
             self._listener(note)
         except Exception as error:  # noqa: BLE001 -- a closed pipe is the reader's business: it must not cost a job its end

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from longshore import failpoints
+from longshore.domain import candidates
 from longshore.domain.endings import Mishap, Past, ending
 from longshore.domain.model import SECOND, Lease, Micros, Scope
 from longshore.domain.outcomes import Canceled, Completed, Deferred, Outcome, Released, Reused
@@ -27,6 +28,7 @@ from longshore.engine.mishaps import mishap_of
 from longshore.engine.questions import active_due, work_due
 from longshore.engine.settler import Settler
 from longshore.errors import LeaseLost, LedgerError, LongshoreError, Unavailable
+from longshore.ledger.abandoning import GivenUp
 from longshore.ledger.records import Settled
 
 log = logging.getLogger(__name__)
@@ -50,6 +52,8 @@ class Worker:
         self._full: bool | None = None  # the disk: nothing is claimed until there is room; None: not looked yet
         self._named: dict[str, None] | None = None  # of the jobs that the errand names, those that are left to claim
         self._expecting = False  # further names
+        self._errand: Errand | None = None
+        self._idle_at: float | None = None  # since then there is work left, but nothing can be claimed
         self._settler = Settler(tools.ledger, tools.settings.lease.ttl_s)
         self._progress_at = time.monotonic()
         self.tally = Tally()
@@ -61,6 +65,16 @@ class Worker:
     def holding(self) -> int:
         """How many leases are ours now."""
         return len(self._held)
+
+    @property
+    def idle_s(self) -> float:
+        """For how long no lease was held; 0 while there are some, or while further names are expected."""
+        return 0.0 if self._held or self._idle_at is None else time.monotonic() - self._idle_at
+
+    @property
+    def scope(self) -> Scope | None:
+        """Whose jobs are worked on; None: everybody's."""
+        return self._errand.scope if self._errand else None
 
     def notify(self) -> None:
         """Say, from any thread, that there may be something to claim."""
@@ -96,10 +110,23 @@ class Worker:
             if held.lease.job_id in wanted:
                 held.stop(Canceled())
 
+    def abandoned(self, failed: Iterable[GivenUp]) -> None:
+        """Count and report jobs of this errand that failed with their host."""
+        scope = self._errand.scope if self._errand else None
+        for gone in failed:
+            if scope not in (None, gone.scope) or (self._named is not None and gone.job_id not in self._named):
+                continue
+            if self._named is not None:
+                del self._named[gone.job_id]
+            self.tally.failed += 1
+            self._progress_at = time.monotonic()
+            self._tools.watch.given_up(gone)
+
     # ── the loop ──
 
     async def run(self, errand: Errand) -> Tally:
         """Claim and work until nothing is left, the wait is over or we are told to stop."""
+        self._errand = errand
         self._named = None if errand.job_ids is None else dict.fromkeys(errand.job_ids)
         self._expecting = errand.more is not None
         heart = Heartbeat(self._ledger, self._settings.lease, self._leases, self._on_lost, self._on_cancel)
@@ -128,6 +155,7 @@ class Worker:
                     self.tally.left = True
                     return
                 else:
+                    self._idle_at = self._idle_at or (time.monotonic() if due is not None else None)
                     await self._tools.bury()
                     await self._rest(self._pause_s(due, idle))
                     idle += 1
@@ -142,13 +170,12 @@ class Worker:
     async def _claim(self, errand: Errand) -> int:
         """Take as many leases as there are places for; give how many came."""
         settings = self._settings
-        places = settings.concurrency + settings.ahead - len(self._held) + self._ending
-        if places < (settings.concurrency + settings.ahead) // 4 or not self._room():
+        places = min(self._places(), self._allowed(errand)) if self._room() else 0
+        if places <= 0:
             return 0
-        places = min(places, self._allowed(errand))
         if self._named is not None and len(self._named) < places:
             self._take_names(errand)
-        if not places or self._named == {}:
+        if self._named == {}:
             return 0
         failpoints.hit("claim.before")
         leases = await self._ledger.claim_soon(
@@ -172,6 +199,21 @@ class Worker:
         if not leases:  # whatever our names wait for, others may not
             self._take_names(errand)
         return len(leases)
+
+    def _places(self) -> int:
+        """Return how many leases to claim now: a batch, or nothing. Leases at hosts that do not move count once more as
+        places, so that they never keep others from being claimed; if even these are used up, those that wait go back."""
+        total = self._settings.concurrency + self._settings.ahead
+        places = total - len(self._held) + self._ending
+        slow_hosts = self._tools.berths.slow_hosts
+        if not slow_hosts:
+            return places if places >= total // 4 else 0
+        slow = sum(1 for held in self._held.values() if held.lease.job.request.host in slow_hosts)
+        places += min(slow, total)
+        if places <= 0 and slow >= len(self._held) - self._ending:
+            self._tools.berths.turn_away_slow()
+        moving = len(self._held) - self._ending - slow
+        return places if places >= total // 4 or moving <= 0 else 0
 
     def _take_names(self, errand: Errand) -> None:
         """Take the further names that came, if the errand has any."""
@@ -236,7 +278,7 @@ class Worker:
     # ── one lease ──
 
     def _start(self, lease: Lease) -> None:
-        held = Held(lease)
+        held, self._idle_at = Held(lease), None
         self._held[lease.job_id, lease.epoch] = held
         if self._named:
             self._named.pop(lease.job_id, None)
@@ -269,7 +311,7 @@ class Worker:
             if not self._full:  # something fits, so it was these bytes that did not
                 mishap = replace(mishap, lack=mishap.lack or Lack.NOT_NOW)
         job = lease.job
-        past = Past(job.attempts, job.reason, job.request.max_attempts)
+        past = Past(job.attempts, job.reason, job.request.max_attempts, candidates.read(job.trail))
         return ending(mishap, past, random.random(), self._settings.retry)
 
     async def _end(self, held: Held, outcome: Outcome) -> None:

@@ -6,13 +6,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from longshore.domain.keys import check_text
-from longshore.domain.model import Lease, Micros
-from longshore.domain.politeness import NEVER, RECHECK, Allowance, HostDefaults, HostFacts, HostUse, allowance, started
+from longshore.domain.model import SECOND, Lease, Micros
+from longshore.domain.politeness import (
+    NEVER,
+    RECHECK,
+    VERDICT,
+    Allowance,
+    HostDefaults,
+    HostFacts,
+    HostUse,
+    allowance,
+    given_up,
+    rests_until,
+    started,
+)
 from longshore.errors import BadInput, LeaseLost
 from longshore.ledger.records import Fenced, Host
 from longshore.ledger.rows import check_lease, encoded, fence_rows
 from longshore.ledger.sweeping import free_slots
-from longshore.ledger.tx import Tx
+from longshore.ledger.tx import Row, Tx
 
 
 class Allowances:
@@ -77,11 +89,32 @@ def host_facts(tx: Tx, hosts: Iterable[str]) -> dict[str, HostFacts]:
     uses = _uses(tx, names)
     facts = {}
     for name in names:
-        row = known.get(name, (name, None, None, 0, None, 0, None, None))
-        facts[name] = HostFacts(
-            name, row[1], row[2], bool(row[3]), row[4], row[5], row[6], row[7], tuple(uses.get(name, ()))
-        )
+        facts[name] = _facts_of(known.get(name), name, tuple(uses.get(name, ())))
     return facts
+
+
+def _facts_of(row: Row | None, name: str, uses: tuple[HostUse, ...] = ()) -> HostFacts:
+    """Make a record of the columns {host}."""
+    if row is None:
+        return HostFacts(name, uses=uses)
+    _, concurrency, rate, paused, cooldown_until, failures, failed_at, next_start, reason, since, silences, nameless = (
+        row
+    )
+    return HostFacts(
+        host=name,
+        concurrency=concurrency,
+        rate_per_s=rate,
+        paused=bool(paused),
+        cooldown_until=cooldown_until,
+        failures=failures,
+        failed_at=failed_at,
+        next_start_at=next_start,
+        uses=uses,
+        reason=reason,
+        silent_since=since,
+        silences=silences,
+        nameless_at=nameless,
+    )
 
 
 def _uses(tx: Tx, hosts: Sequence[str]) -> dict[str, list[HostUse]]:
@@ -92,14 +125,17 @@ def _uses(tx: Tx, hosts: Sequence[str]) -> dict[str, list[HostUse]]:
     return uses
 
 
-def hop(tx: Tx, lease: Lease, host: str, *, defaults: HostDefaults) -> bool:
-    """Take a slot of another host for this lease; False: that host is full or rests, and nothing changed."""
+def hop(tx: Tx, lease: Lease, host: str, *, defaults: HostDefaults, trail: str | None = None) -> bool:
+    """Take a slot of another host for this lease; False: that host is full or rests. What the candidates answered so far
+    (`trail`) becomes durable in either case."""
     check_text("host", host)
     tx.enter(check_lease(lease).scope.tenant_id)
     rows = tx.many("fence", fence_rows([lease], tx.now))
     if not rows:
         raise LeaseLost(f"the lease of job {lease.job_id} is lost")
     row = Fenced(*rows[0])
+    if trail is not None:
+        tx.many("set_trail", [(trail, row.seq, lease.epoch)])
     if row.slot_host == host:
         return True
     allowed = Allowances(tx, lease.owner, defaults)
@@ -111,6 +147,18 @@ def hop(tx: Tx, lease: Lease, host: str, *, defaults: HostDefaults) -> bool:
     tx.many("set_slot", [(host, allowed.slots(host), row.seq, lease.epoch)])
     free_slots(tx, [row.slot_host])
     return True
+
+
+def rests(tx: Tx, host: str, *, defaults: HostDefaults) -> bool:
+    """Return whether nothing may be asked of a host now. Only reads."""
+    return rests_until(_facts_of(tx.one("host_row", host=host), host), defaults, tx.now) is not None
+
+
+def given_up_hosts(tx: Tx, *, defaults: HostDefaults) -> dict[str, Micros]:
+    """Return the hosts that are given up now, each with the time of the verdict. Only reads."""
+    rows = tx.all("hosts_silent", after=tx.now - 2 * max(VERDICT, int(defaults.breaker_cooldown_s * SECOND)))
+    found = ((row[0], given_up(_facts_of(row, row[0]), defaults, tx.now)) for row in rows)
+    return {host: verdict for host, verdict in found if verdict is not None}
 
 
 def set_host(tx: Tx, host: str, changes: Mapping[str, Any]) -> None:

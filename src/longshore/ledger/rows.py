@@ -115,6 +115,7 @@ def job_of(row: Row) -> Job:
         row[24],
         row[25],
         row[26],
+        row[42],
     )
 
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from longshore.domain.model import SECOND, JobRequest, Lease, NewArtifact, Status
-from longshore.domain.outcomes import Canceled, Completed, Deferred, Failed, Outcome, Released, Reused
+from longshore.domain.outcomes import Blame, Canceled, Completed, Deferred, Failed, Outcome, Released, Reused
+from longshore.domain.politeness import STALE
 from longshore.domain.reasons import reason_named
 from longshore.domain.redaction import safe_text
 from longshore.domain.states import CANCELED, DOWNLOAD, TORRENT, check_move, stages
@@ -60,6 +61,9 @@ class Batch:
         self.events: list[Row] = []
         self.changes: Counter[tuple[str, str, str]] = Counter()
         self.faults: dict[str, tuple[int, str]] = {}
+        self.silent: dict[str, list[Blame]] = {}
+        self.heard: set[str] = set()
+        self.well: set[str] = set()
 
     def add(self, index: int, lease: Lease, row: Fenced | None, outcome: Outcome) -> None:
         """Sort one outcome in, or say in its place why not."""
@@ -97,7 +101,7 @@ class Batch:
         tx.many("event_insert", self.events)
         add_counts(tx, self.changes)
         all_rows = (*self.completed, *self.reused, *self.failed, *self.waiting, *self.canceled)
-        tx.many("host_fault", [(host, n, reason, tx.now) for host, (n, reason) in sorted(self.faults.items())])
+        self._write_hosts()
         free_slots(tx, [row.slot_host for _, _, row, _ in all_rows])
 
     def _end(
@@ -139,8 +143,10 @@ class Batch:
             facts = f'{{"epoch":{lease.epoch},"stage":"{stage}","artifacts":["{listed}"]{more}'
             self._end(item, Status.COMPLETED, stage, facts, artifact_ids=artifact_ids)
         tx.many("end_completed", ends)
-        well = {row.slot_host or row.host for _, _, row, _ in items} - {""}
-        tx.many("host_well", [(tx.now, host) for host in sorted(well)])
+        for _, _, _, outcome in items:
+            if outcome.blames:
+                self._blame(outcome.blames)
+        self.well |= {row.slot_host or row.host for _, _, row, _ in items} - {""}
 
     def _skip(self) -> None:
         tx, ends, good = self.tx, [], []
@@ -168,7 +174,10 @@ class Batch:
             ends.append((stage, outcome.reason, message, outcome.debug_id, 1, tx.now, row.seq, lease.epoch))
             facts = {"epoch": lease.epoch, "reason": outcome.reason, "message": message, "debug_id": outcome.debug_id}
             self._end(item, Status.FAILED, stage, facts_text({**facts, **outcome.facts}))
-            self._fault(row, outcome.reason, row.slot_host)
+            if outcome.blames is not None:
+                self._blame(outcome.blames)
+            else:
+                self._fault(row.slot_host or row.host, outcome.reason)
         tx.many("end_failed", ends)
 
     def _wait(self) -> None:
@@ -186,7 +195,11 @@ class Batch:
             message = safe_text(deferred.message, limit=2_000) if deferred else None
             counts = 1 if deferred and deferred.counts else 0
             reason = deferred.reason if deferred else None
-            ends.append((0 if due else 1, due, reason, message, counts, host, lane, tx.now, row.seq, lease.epoch))
+            trail = deferred.trail if deferred else None
+            uncounted = 1 if deferred and deferred.progressed and row.stage != "LEASED" else 0
+            ready_now = 0 if due else 1
+            written = (ready_now, due, reason, message, counts, host, lane, trail, uncounted, tx.now, row.seq)
+            ends.append((*written, lease.epoch))
             if due is None and row.job_type != TORRENT:
                 ready.append((lane, row.priority))
             status = Status.PENDING if row.job_type != TORRENT else Status(row.status)
@@ -195,9 +208,11 @@ class Batch:
                 facts |= {"message": message, "next_attempt_at": due, "counts": deferred.counts, **deferred.facts}
             stage = "PLANNED" if row.job_type == DOWNLOAD else row.stage if row.job_type == TORRENT else "pending"
             self._end(item, status, stage, facts_text(facts), kind="deferred" if deferred else "released")
-            if deferred:
-                self._fault(row, deferred.reason, deferred.host or row.slot_host)
-                self._rest(row, deferred)
+            if deferred and deferred.blames is not None:
+                self._blame(deferred.blames)
+            elif deferred:
+                self._fault(deferred.host or row.slot_host or row.host, deferred.reason)
+                self._rest(deferred.host or row.slot_host or row.host, deferred.host_rest_s, deferred.reason)
         tx.many("end_waiting", ends)
         mark_lanes(tx, ready)
 
@@ -219,18 +234,38 @@ class Batch:
             self._end(item, Status.CANCELED, CANCELED, facts_text(facts))
         self.tx.many("end_canceled", [(self.tx.now, row.seq, lease.epoch) for _, lease, row, _ in self.canceled])
 
-    def _fault(self, row: Fenced, reason: str, host: str | None) -> None:
-        """Count a fault against the host that made it."""
-        name = host or row.host
-        if name and reason_named(reason).host_fault:
-            count, _ = self.faults.get(name, (0, ""))
-            self.faults[name] = (count + 1, reason)
+    def _blame(self, blames: Sequence[Blame]) -> None:
+        """Count what each host that was asked did."""
+        for blame in blames:
+            self._fault(blame.host, blame.reason, silent=blame.silent)
+            self._rest(blame.host, blame.rest_s, blame.reason)
+            if blame.silent:
+                self.silent.setdefault(blame.host, []).append(blame)
+            elif blame.heard:
+                (self.heard if reason_named(blame.reason).host_fault else self.well).add(blame.host)
 
-    def _rest(self, row: Fenced, outcome: Deferred) -> None:
-        name = outcome.host or row.slot_host or row.host
-        if name and outcome.host_rest_s:
-            until = self.tx.now + int(outcome.host_rest_s * SECOND)
-            self.tx.many("host_rest", [(name, until, outcome.reason, self.tx.now)])
+    def _write_hosts(self) -> None:
+        """Write what the batch learned of hosts; an answer outweighs a silence of the same moment."""
+        tx, now = self.tx, self.tx.now
+        silent = [
+            (host, len(blames), now - STALE, now if any(blame.nameless for blame in blames) else None, now)
+            for host, blames in sorted(self.silent.items())
+        ]
+        tx.many("host_silent", silent)
+        tx.many("host_fault", [(host, n, reason, now) for host, (n, reason) in sorted(self.faults.items())])
+        tx.many("host_heard", [(now, host) for host in sorted(self.heard)])
+        tx.many("host_well", [(now, host) for host in sorted(self.well)])
+
+    def _fault(self, host: str, reason: str, *, silent: bool = False) -> None:
+        """Count a fault against the host that made it."""
+        if host and (silent or reason_named(reason).host_fault):
+            count, _ = self.faults.get(host, (0, ""))
+            self.faults[host] = (count + 1, reason)
+
+    def _rest(self, host: str, rest_s: float | None, reason: str) -> None:
+        if host and rest_s:
+            until = self.tx.now + int(rest_s * SECOND)
+            self.tx.many("host_rest", [(host, until, reason, self.tx.now)])
 
 
 def _check(row: Fenced, outcome: Outcome) -> None:

@@ -166,6 +166,11 @@ class Pump:
         """How long the body is, with everything fed so far."""
         return self._base + self._fill
 
+    @property
+    def paused(self) -> bool:
+        """Whether the transfer was told to wait for the disk."""
+        return self._paused
+
     def feed(self, data: bytes) -> bool:
         """Take bytes; False when the transfer should pause."""
         if self._failed is not None:

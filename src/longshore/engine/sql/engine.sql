@@ -90,3 +90,23 @@ SELECT {artifact}, r.job_id
 -- scopes_known --
 -- Every tenant and project that has or had a job.
 SELECT DISTINCT tenant_id, project_id FROM counters ORDER BY tenant_id, project_id
+
+-- waits_timed --
+-- What waits by the clock, by host and reason.
+SELECT host, error_code, min(next_attempt_at), count(*) FROM jobs
+ WHERE next_attempt_at IS NOT NULL AND tenant_id = :tenant_id AND project_id = :project_id AND job_type <> 'torrent'
+ GROUP BY host, error_code ORDER BY count(*) DESC, host LIMIT :many
+
+-- waits_parked --
+-- What waits for a host that is full or rests.
+SELECT l.host, CASE WHEN h.paused = 1 THEN 'paused' WHEN h.cooldown_until > :now OR h.failures > 0 THEN h.reason ELSE 'host_busy' END,
+       l.parked_until, (SELECT count(*) FROM jobs AS j WHERE j.lane_id = l.lane_id AND j.ready = 1)
+  FROM lanes AS l LEFT JOIN hosts AS h ON h.host = l.host
+ WHERE l.ready = 1 AND l.parked_until IS NOT NULL AND l.tenant_id = :tenant_id AND l.project_id = :project_id
+   AND l.job_type <> 'torrent'
+ ORDER BY 4 DESC, l.host LIMIT :many
+
+-- waits_leased --
+-- What other workers hold.
+SELECT count(*), min(lease_until) FROM jobs
+ WHERE lease_until IS NOT NULL AND lease_owner <> :owner AND tenant_id = :tenant_id AND project_id = :project_id

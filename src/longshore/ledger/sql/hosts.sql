@@ -1,3 +1,44 @@
+-- {host} --
+host, concurrency, rate_per_s, paused, cooldown_until, failures, failed_at, next_start_at, reason, silent_since, silences,
+nameless_at
+
+-- host_row --
+SELECT {host} FROM hosts WHERE host = :host
+
+-- hosts_silent --
+-- Hosts that may have been given up: the whole table is small, and only what failed lately counts.
+SELECT {host} FROM hosts WHERE (silent_since IS NOT NULL AND failed_at > :after) OR nameless_at > :after
+
+-- host_waiting --
+-- Jobs that wait for a host and were planned before it was given up: ready ones of its lanes, and those with a time to wait.
+SELECT {job} FROM jobs AS j
+ WHERE j.seq IN (
+   SELECT seq FROM (SELECT r.seq FROM lanes AS l CROSS JOIN jobs AS r ON r.lane_id = l.lane_id AND r.ready = 1
+                     WHERE l.host = :host AND l.job_type = 'download' AND r.created_at <= :before LIMIT :many)
+   UNION ALL
+   SELECT seq FROM (SELECT w.seq FROM jobs AS w WHERE w.next_attempt_at IS NOT NULL AND w.host = :host
+                       AND w.job_type = 'download' AND w.created_at <= :before LIMIT :many))
+ ORDER BY j.seq
+ LIMIT :many
+
+-- host_waiting @postgres --
+SELECT {job} FROM dispatch_host_waiting(:host, :before, :many) AS j
+
+-- host_jobs_move (ready, next_attempt_at, attempts, host, lane_id, trail, now, seq, lease_epoch) --
+-- A job without a lease goes on at another candidate's host.
+UPDATE jobs
+   SET ready = :ready, next_attempt_at = :next_attempt_at, attempts = attempts + :attempts, host = :host, lane_id = :lane_id,
+       trail = NULLIF(:trail, ''), updated_at = :now, row_version = row_version + 1
+ WHERE seq = :seq AND lease_epoch = :lease_epoch AND lease_owner IS NULL
+
+-- host_lanes_emptied --
+-- Lanes of a host in which nothing is left: a run must not wait for their rest.
+UPDATE lanes SET ready = 0
+ WHERE host = :host AND ready = 1 AND NOT EXISTS (SELECT 1 FROM jobs AS j WHERE j.lane_id = lanes.lane_id AND j.ready = 1)
+
+-- host_lanes_emptied @postgres --
+SELECT dispatch_host_lanes_emptied(:host)
+
 -- host_set_concurrency --
 UPDATE hosts SET concurrency = :value, updated_at = :now WHERE host = :host
 

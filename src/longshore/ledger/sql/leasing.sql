@@ -75,7 +75,7 @@ UPDATE lanes SET parked_until = NULL WHERE parked_until <= :now
 UPDATE lanes SET parked_until = NULL WHERE host = :host AND parked_until IS NOT NULL
 
 -- host_facts --
-SELECT host, concurrency, rate_per_s, paused, cooldown_until, failures, failed_at, next_start_at
+SELECT {host}
   FROM hosts WHERE host IN (SELECT value FROM {each hosts})
 
 -- host_uses --
@@ -121,6 +121,9 @@ UPDATE jobs SET progress = :progress, bytes_done = :bytes_done, bytes_total = :b
 
 -- set_slot (slot_host, lease_slots, seq, lease_epoch) --
 UPDATE jobs SET slot_host = :slot_host, lease_slots = :lease_slots WHERE seq = :seq AND lease_epoch = :lease_epoch
+
+-- set_trail (trail, seq, lease_epoch) --
+UPDATE jobs SET trail = NULLIF(:trail, '') WHERE seq = :seq AND lease_epoch = :lease_epoch
 
 -- {given} --
 j.seq, j.tenant_id, j.project_id, j.job_id, j.job_type, j.stage, j.status, j.lease_epoch, j.slot_host, j.lane_id, j.priority,

@@ -43,7 +43,7 @@ SELECT dispatch_unpark_hosts(CAST(:host AS text[]))
 
 -- host_facts @postgres --
 -- Held until the end of the transaction, so that two claims do not count the same free slot.
-SELECT host, concurrency, rate_per_s, paused, cooldown_until, failures, failed_at, next_start_at
+SELECT {host}
   FROM hosts_held(CAST(:hosts AS jsonb))
 
 -- host_uses @postgres --

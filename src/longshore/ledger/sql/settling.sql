@@ -29,7 +29,7 @@ UPDATE jobs
        attempts = attempts + :attempts, failed_at = :now, updated_at = :now, row_version = row_version + 1
  WHERE seq = :seq AND lease_epoch = :lease_epoch
 
--- end_waiting (ready, next_attempt_at, error_code, error_message_safe, attempts, host, lane_id, now, seq, lease_epoch) --
+-- end_waiting (ready, next_attempt_at, error_code, error_message_safe, attempts, host, lane_id, trail, uncounted, now, seq, lease_epoch) --
 -- Back to the start of an attempt, now or later. A torrent goes on without a lease.
 UPDATE jobs
    SET lease_owner = NULL, lease_until = NULL, slot_host = NULL, lease_slots = NULL,
@@ -37,7 +37,9 @@ UPDATE jobs
        status = CASE job_type WHEN 'torrent' THEN status ELSE 'pending' END,
        stage = CASE job_type WHEN 'download' THEN 'PLANNED' WHEN 'torrent' THEN stage ELSE 'pending' END,
        error_code = COALESCE(:error_code, error_code), error_message_safe = COALESCE(:error_message_safe, error_message_safe),
-       attempts = attempts + :attempts, host = :host, lane_id = :lane_id, updated_at = :now, row_version = row_version + 1
+       attempts = attempts + :attempts, host = :host, lane_id = :lane_id,
+       trail = CASE WHEN CAST(:trail AS TEXT) IS NULL THEN trail ELSE NULLIF(:trail, '') END,
+       claims = CASE WHEN claims > :uncounted THEN claims - :uncounted ELSE 0 END, updated_at = :now, row_version = row_version + 1
  WHERE seq = :seq AND lease_epoch = :lease_epoch
 
 -- event_insert (tenant_id, project_id, job_id, kind, at, facts) --
@@ -119,7 +121,24 @@ ON CONFLICT (host) DO UPDATE
        updated_at = excluded.updated_at
 
 -- host_well (now, host) --
-UPDATE hosts SET failures = 0, updated_at = :now WHERE host = :host AND failures > 0
+UPDATE hosts SET failures = 0, silent_since = NULL, silences = 0, nameless_at = NULL, updated_at = :now
+ WHERE host = :host AND (failures > 0 OR silent_since IS NOT NULL OR nameless_at IS NOT NULL)
+
+-- host_heard (now, host) --
+-- It answered, if not well: it is not silent.
+UPDATE hosts SET silent_since = NULL, silences = 0, nameless_at = NULL, updated_at = :now
+ WHERE host = :host AND (silent_since IS NOT NULL OR nameless_at IS NOT NULL)
+
+-- host_silent (host, silences, stale, nameless_at, now) --
+-- It answered nothing. A silence that nobody listened to since `stale` begins anew.
+INSERT INTO hosts (host, silent_since, silences, nameless_at, updated_at)
+VALUES (:host, :now, :silences, :nameless_at, :now)
+ON CONFLICT (host) DO UPDATE
+   SET silences = CASE WHEN hosts.silent_since IS NULL OR hosts.failed_at < :stale THEN 0 ELSE hosts.silences END
+                  + excluded.silences,
+       silent_since = CASE WHEN hosts.silent_since IS NULL OR hosts.failed_at < :stale THEN excluded.silent_since
+                           ELSE hosts.silent_since END,
+       nameless_at = COALESCE(excluded.nameless_at, hosts.nameless_at), updated_at = excluded.updated_at
 
 -- host_rest (host, cooldown_until, reason, now) --
 -- Retry-After: the whole host rests.

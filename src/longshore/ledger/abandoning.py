@@ -1,0 +1,137 @@
+"""Give a dead host up: the jobs that wait for it fail together, or go on to another candidate.
+
+One probe speaks for all of them. Which host is given up is decided by `domain.politeness` from its row, so every worker comes
+to the same verdict, also after a restart. Jobs are taken in batches, each one transaction; a worker that dies in between leaves
+the rest to the next look.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from longshore.domain import candidates
+from longshore.domain.candidates import Trail
+from longshore.domain.keys import host_of
+from longshore.domain.model import SECOND, Job, JobRequest, Scope, Status
+from longshore.domain.politeness import HostDefaults, HostFacts, given_up
+from longshore.ledger.hosts import host_facts
+from longshore.ledger.planning import add_counts, open_lanes
+from longshore.ledger.rows import by_tenant, encoded, job_of
+from longshore.ledger.sweeping import mark_lanes
+from longshore.ledger.tx import Row, Tx
+
+BATCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A job that failed because its host was given up."""
+
+    scope: Scope
+    job_id: str
+    url: str | None
+    reason: str
+    message: str
+    attempts: int
+
+
+@dataclass(slots=True)
+class Abandoned:
+    """What one batch came to."""
+
+    failed: list[GivenUp] = field(default_factory=list)
+    moved: int = 0
+    more: bool = False
+
+
+def abandon(tx: Tx, host: str, *, defaults: HostDefaults, max_attempts: int, many: int = BATCH) -> Abandoned:
+    """Fail the next jobs that wait for a host that is given up; those with other candidates go on to them."""
+    facts = host_facts(tx, [host])[host]
+    verdict = given_up(facts, defaults, tx.now)
+    done = Abandoned()
+    if verdict is None:
+        return done
+    rows = tx.all("host_waiting", host=host, before=verdict, many=many)
+    reason, message = facts.reason or "connect", describe(facts)
+    changes: Counter[tuple[str, str, str]] = Counter()
+    for tenant, group in by_tenant(rows, lambda row: Scope(row[1], row[2])):
+        tx.enter(tenant)
+        batch = _Batch(tx, host, reason, message, max_attempts)
+        for _, row in group:
+            batch.add(row)
+        batch.write(changes)
+        done.failed += batch.failed
+        done.moved += len(batch.moves)
+    add_counts(tx, changes)
+    done.more = len(rows) == many
+    if not done.more:
+        tx.run("host_lanes_emptied", host=host)
+    return done
+
+
+def describe(facts: HostFacts) -> str:
+    """Return the sentence that a job's failure carries."""
+    if facts.nameless_at is not None:
+        return f"no such name: {facts.host}"
+    since = datetime.fromtimestamp((facts.silent_since or 0) / SECOND, UTC).isoformat(timespec="seconds")
+    return f"{facts.host} has not answered since {since} ({facts.silences} requests)"
+
+
+class _Batch:
+    """The jobs of one tenant."""
+
+    def __init__(self, tx: Tx, host: str, reason: str, message: str, max_attempts: int) -> None:
+        self._tx, self._host, self._reason, self._message = tx, host, reason, message
+        self._max_attempts = max_attempts
+        self.failed: list[GivenUp] = []
+        self._ends: list[Row] = []
+        self._events: list[Row] = []
+        self.moves: list[Row] = []
+        self._ready: list[tuple[int, int]] = []
+
+    def add(self, row: Row) -> None:
+        job, seq = job_of(row), row[0]
+        urls = (job.request.url or "", *job.request.mirrors)
+        hosts = [host_of(url) for url in urls] if len(urls) > 1 else [self._host]
+        trail = candidates.without(hosts, candidates.read(job.trail), self._host, self._reason, self._message)
+        at = candidates.next_of(len(urls), trail)
+        if at is not None:
+            self._move(job, seq, hosts[at], trail)
+            return
+        end = candidates.over(len(urls), trail)
+        allowed = self._max_attempts if job.request.max_attempts is None else job.request.max_attempts
+        spent = job.attempts - trail.gains + 1 >= allowed
+        if end.final or end.following is None or spent:
+            tried = trail.tried[end.at]
+            self._fail(job, seq, tried.reason, tried.message)
+        else:
+            self._move(job, seq, hosts[end.following], end.trail, attempts=1)
+
+    def _fail(self, job: Job, seq: int, reason: str, message: str) -> None:
+        now = self._tx.now
+        self._ends.append(("FAILED", reason, message, None, 0, now, seq, job.lease_epoch))
+        facts = encoded({"reason": reason, "message": message, "host": self._host})
+        self._events.append((*job.scope, job.job_id, "failed", now, facts))
+        self.failed.append(GivenUp(job.scope, job.job_id, job.request.url, reason, message, job.attempts))
+
+    def _move(self, job: Job, seq: int, host: str, trail: Trail, *, attempts: int = 0) -> None:
+        now, request = self._tx.now, JobRequest(job.job_type, None, host=host, priority=job.priority)
+        lane = open_lanes(self._tx, job.scope, [request])[host, job.job_type]
+        due = now + SECOND if attempts else None
+        self.moves.append((0 if due else 1, due, attempts, host, lane, trail.text(), now, seq, job.lease_epoch))
+        if not due:
+            self._ready.append((lane, job.priority))
+        facts = encoded({"reason": self._reason, "message": self._message, "host": host, "next_attempt_at": due})
+        self._events.append((*job.scope, job.job_id, "deferred", now, facts))
+
+    def write(self, changes: Counter[tuple[str, str, str]]) -> None:
+        tx = self._tx
+        tx.many("end_failed", self._ends)
+        tx.many("host_jobs_move", self.moves)
+        tx.many("event_insert", self._events)
+        mark_lanes(tx, self._ready)
+        for gone in self.failed:
+            changes[(*gone.scope, Status.PENDING.value)] -= 1
+            changes[(*gone.scope, Status.FAILED.value)] += 1

@@ -1,0 +1,54 @@
+"""No silent second: a run that can do nothing says which jobs wait for what, why and until when."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from longshore.depot import Depot
+from longshore.ledger.leasing import claim
+from tests.support.origin import Origin, status
+from tests.support.program import invoke, schema_of
+
+NET = ("--allow-net", "127.0.0.0/8")
+
+
+@pytest.mark.parametrize("command", ["get", "run"])
+def test_retry_after_is_named(tmp_path: Path, command: str) -> None:
+    with Origin() as origin:
+        url = origin.add("/a", status(503, b"", Retry_After="86400"))
+        depot = ("--depot", tmp_path / "d", *NET)
+        if command == "run":
+            invoke("add", "-", "--depot", tmp_path / "d", stdin=f"{url}\n".encode()).ok()
+        began = time.monotonic()
+        ran = invoke(command, *([url] if command == "get" else []), "--max-wait", "5", *depot)
+        assert ran.code == 4, ran.stderr
+        assert time.monotonic() - began < 30
+        host = url.split("/")[2]
+        (line,) = [line for line in ran.stderr.splitlines() if line.startswith("waiting")]
+        assert host in line
+        assert "http_503" in line
+        assert "until 2" in line
+        assert origin.count("/a") == 1
+
+
+def test_as_json_lines(tmp_path: Path) -> None:
+    with Origin() as origin:
+        url = origin.add("/a", status(503, b"", Retry_After="86400"))
+        ran = invoke("get", url, "--max-wait", "5", "--depot", tmp_path / "d", "--json", *NET)
+        (line,) = [line for line in ran.lines if line["type"] == "waiting"]
+        schema_of("waiting").validate(line)
+        assert (line["host"], line["reason"], line["jobs"]) == (url.split("/")[2], "http_503", 1)
+
+
+def test_leases_of_others_are_named(tmp_path: Path) -> None:
+    with Origin() as origin:
+        url = origin.add("/a", status(404))
+        invoke("add", "-", "--depot", tmp_path / "d", stdin=f"{url}\n".encode()).ok()
+        with Depot(tmp_path / "d") as depot:
+            assert depot.ledger.write(claim, "another machine", limit=1, ttl_s=3600)
+        ran = invoke("run", "--max-wait", "5", "--depot", tmp_path / "d", *NET)
+        assert "1 job(s) for other workers: leased, until 2" in ran.stderr
+        assert origin.count("/a") == 0
