@@ -62,8 +62,7 @@ class Yard:
 async def crew(yard: Yard, listener: Listener | None, *, details: bool = True) -> AsyncIterator[Tools]:
     """Make the tools of one worker in the running loop; without `details` its notes say what is counted, no more."""
     threads = ThreadPoolExecutor(STORE_THREADS, "longshore-store")
-    ledger, store = yard.ledger, yard.store
-    settings, limits = within_the_limit(yard.engine, yard.transfer)
+    (settings, limits), ledger, store = within_the_limit(yard.engine, yard.transfer), yard.ledger, yard.store
     watch = Watch(ledger.now, store.path, listener, details=details)
     async with Transfer(limits, yard.policy) as transfer:
         berths = Berths(settings.concurrency, breaker_failures=yard.hosts.breaker_failures)

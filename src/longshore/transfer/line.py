@@ -234,7 +234,7 @@ class Line:
                 self.refused = word
                 return pycurl.SOCKET_BAD
             made = socket.socket(address.family, address.socktype, address.protocol)
-            os.close(os.dup(made.fileno()))  # pycurl duplicates it, and says nothing when it cannot
+            made.dup().close()  # pycurl duplicates it, and says nothing when it cannot
             self.opened += 1
             return made
         except OSError as error:
