@@ -247,3 +247,21 @@ def test_a_kill_costs_at_most_the_request_under_way() -> None:
     world.host = "h1.example"
     assert lives(world, RetrySettings(), 0.0)[0] == "http_404"
     assert world.asked == {urls[1]: 1, urls[2]: 1}
+
+
+def test_redirects_to_ever_new_busy_hosts_end() -> None:
+    """The worst redirector: each request is sent to a host that was never seen, and that has no free slot."""
+    url = "http://h0.example/x"
+    chains = [[host_name(number)] for number in range(1, 500)]
+    world = World(random.Random(3), (url,), {url: [""]}, {url: chains}, host="h0.example")
+
+    async def never(host: str, trail: str | None) -> bool:
+        return host == world.slot
+
+    async def awake(_host: str) -> bool:
+        return False
+
+    world.take, world.rests = never, awake  # type: ignore[method-assign]
+    settings = RetrySettings(max_attempts=3)
+    assert lives(world, settings, 0.0)[0] == "host_busy"
+    assert world.asked[url] <= settings.max_attempts * (MAX_ROUNDS + 1)
