@@ -208,7 +208,7 @@ class Recovering(WaitingRoom):
         for facts in self.staging.whole_parts(scope, job_id, size_bytes):
             if facts.epoch >= epoch:
                 continue
-            part = self.part(scope, job_id, epoch, adopt=facts)
+            part = self.part(scope, job_id, epoch, adopt=replace(facts, sha256=sha256))
             if part.size_bytes == size_bytes and part.sha256 == sha256:
                 yield part
             else:
