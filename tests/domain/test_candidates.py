@@ -273,7 +273,7 @@ def test_a_busy_mirror_is_where_the_job_waits() -> None:
         random.Random(1), urls, {urls[0]: ["http_404"], urls[1]: [""]}, {url: [[]] for url in urls}, host="h0.example"
     )
 
-    async def full(_host: str, _trail: str | None) -> bool:
+    async def full(host: str, trail: str | None) -> bool:
         return False
 
     world.take = full  # type: ignore[method-assign]
