@@ -34,8 +34,9 @@ WORDS = tomllib.loads(Path(__file__).with_name("reference_words.toml").read_text
 def tables() -> Iterator[str]:
     yield from ("# Tables", "", NOTICE, "")
     yield "The names are a contract; columns may be added. Times are integer microseconds UTC by the ledger's clock."
-    yield "Types are SQLite's; PostgreSQL has tables and columns of the same names (and a `url_hash` in `url_versions`). Read as"
-    yield "you like; write through the program, which is what fences and checks."
+    yield "Types are SQLite's; PostgreSQL has tables and columns of the same names, a `url_hash` in `url_versions`, and a table"
+    yield "`commits`: the number of each connection's last transaction, which decides a COMMIT whose answer was lost. Read as you"
+    yield "like; write through the program, which is what fences and checks."
     text = "\n".join(path.read_text() for path in sorted(MIGRATIONS.glob("[0-9]*.sql")))
     for comment, name, body in re.findall(TABLE, text, re.MULTILINE | re.DOTALL):
         said = " ".join(line.removeprefix("--").strip() for line in comment.splitlines())

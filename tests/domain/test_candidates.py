@@ -265,3 +265,21 @@ def test_redirects_to_ever_new_busy_hosts_end() -> None:
     settings = RetrySettings(max_attempts=3)
     assert lives(world, settings, 0.0)[0] == "host_busy"
     assert world.asked[url] <= settings.max_attempts * (MAX_ROUNDS + 1)
+
+
+def test_a_busy_mirror_is_where_the_job_waits() -> None:
+    urls = ("http://h0.example/x", "http://h1.example/x")
+    world = World(
+        random.Random(1), urls, {urls[0]: ["http_404"], urls[1]: [""]}, {url: [[]] for url in urls}, host="h0.example"
+    )
+
+    async def full(host: str, trail: str | None) -> bool:
+        return False
+
+    world.take = full  # type: ignore[method-assign]
+    with pytest.raises(Reasoned) as caught:
+        asyncio.run(attempt(world, 0.0))
+    mishap = mishap_of(caught.value)
+    assert (mishap.reason, mishap.host) == ("host_busy", "h1.example")
+    assert mishap.trail is not None
+    assert mishap.trail.tried[0].definite

@@ -18,6 +18,7 @@ from tests.ledger.strangers import OWNER, World, verbs
 # Verbs that see all tenants, each with its reason. They are for workers, operators and the service itself; none of
 # them is reachable with a tenant's token.
 DEPOT_WIDE = {
+    "abandoning.abandon": "a host that is given up is given up for all: one probe speaks for every tenant's jobs",
     "control.reconcile_jobs": "heals the ledger's own rows",
     "depotwide.host": "hosts are shared by all: politeness",
     "depotwide.resting_hosts": "hosts are shared by all: politeness",

@@ -15,6 +15,7 @@ from typing import Final
 FLOOR_BYTES_S: Final = 1024.0
 WINDOW_S: Final = 2.0  # over which a transfer's speed is measured
 STOP_AFTER_S: Final = 4.0  # a transfer has at least this long
+MEMORY_S: Final = 30.0  # a host is known as slow for so long after a slow transfer, unless one ends well
 SLOW_TURN: Final = 8  # one admission in so many goes to a host with slow transfers, also while others wait
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from longshore.domain.endings import RESTING
-from longshore.domain.places import SLOW_TURN, WINDOW_S, Runner, is_slow, room, to_stop
+from longshore.domain.places import MEMORY_S, SLOW_TURN, WINDOW_S, Runner, is_slow, room, to_stop
 from longshore.domain.reasons import REASONS, reason_named
 from longshore.errors import Reasoned
 from longshore.transfer.segments import Slots
@@ -36,6 +36,7 @@ class Berths:
         self._total = places
         self._running: dict[Place, None] = {}
         self._slow: Counter[str] = Counter()  # slow transfers by host
+        self._slow_until: dict[str, float] = {}  # hosts that are known as slow
         self._since_slow = 0  # admissions since the last one of a host with slow transfers
         self._timer: asyncio.TimerHandle | None = None
         self.moved: Callable[[Key], int | None] = lambda _key: (
@@ -62,8 +63,8 @@ class Berths:
 
     @property
     def slow_hosts(self) -> frozenset[str]:
-        """Hosts with transfers that do not move."""
-        return frozenset(self._slow)
+        """Hosts with transfers that do not move, or did not a moment ago."""
+        return frozenset(self._slow_until)
 
     def turn_away_slow(self) -> int:
         """Give back leases that wait for a place at a host with slow transfers: others may get theirs."""
@@ -79,6 +80,7 @@ class Berths:
         """Take note of how a transfer ended, and let the next one in."""
         if error is None:
             self._faults.pop(host, None)
+            self._slow_until.pop(host, None)
         elif isinstance(error, Reasoned):
             self._judge(error.at or host, error)
         self._leave(host)
@@ -179,10 +181,10 @@ class Berths:
     def _turns(self) -> list[str]:
         """Return the hosts whose turn it is."""
         hosts = list(self._queues)
-        if not self._slow:
+        if not self._slow_until:
             return hosts
-        quick = [host for host in hosts if host not in self._slow]
-        slow = [host for host in hosts if host in self._slow][:1]
+        quick = [host for host in hosts if host not in self._slow_until]
+        slow = [host for host in hosts if host in self._slow_until][:1]
         return [*slow, *quick] if self._since_slow >= SLOW_TURN else [*quick, *slow]
 
     # ── transfers that do not move ──
@@ -195,6 +197,8 @@ class Berths:
         """Measure what runs, let others in beside what does not move, and stop that if there is no other way."""
         self._timer = None
         now = asyncio.get_running_loop().time()
+        for host in [host for host, until in self._slow_until.items() if until <= now]:
+            del self._slow_until[host]
         for place in self._running:
             self._measure(place, now)
         self._admit()
@@ -216,6 +220,8 @@ class Berths:
             return
         place.rate = gained / took
         self._mark(place, slow=is_slow(gained, took))
+        if place.slow:
+            self._slow_until[place.host] = now + MEMORY_S
 
     def _mark(self, place: Place, *, slow: bool) -> None:
         if slow == place.slow:
@@ -231,7 +237,7 @@ class Berths:
             return 0
         count = 0
         for host, queue in self._queues.items():
-            if host not in self._slow:
+            if host not in self._slow_until:
                 waiting = [limit for place, limit in queue if not place.done()]
                 count += max(0, min(len(waiting), max(waiting, default=0) - self._at.get(host, 0)))
         return count
@@ -247,7 +253,7 @@ class Berths:
         if admitted:
             queue.popleft()
             self._enter(host)
-            self._since_slow = 0 if host in self._slow else self._since_slow + 1
+            self._since_slow = 0 if host in self._slow_until else self._since_slow + 1
             place.set_result(None)
         if queue:
             self._queues[host] = queue  # at the end: the next host's turn

@@ -92,7 +92,12 @@ SELECT {artifact}, r.job_id
 SELECT DISTINCT tenant_id, project_id FROM counters ORDER BY tenant_id, project_id
 
 -- waits_timed --
--- What waits by the clock, by host and reason.
+-- What waits by the clock, by host and reason. (+: the waiting rows lead, not the tenant.)
+SELECT host, error_code, min(next_attempt_at), count(*) FROM jobs
+ WHERE next_attempt_at IS NOT NULL AND +tenant_id = :tenant_id AND project_id = :project_id AND job_type <> 'torrent'
+ GROUP BY host, error_code ORDER BY count(*) DESC, host LIMIT :many
+
+-- waits_timed @postgres --
 SELECT host, error_code, min(next_attempt_at), count(*) FROM jobs
  WHERE next_attempt_at IS NOT NULL AND tenant_id = :tenant_id AND project_id = :project_id AND job_type <> 'torrent'
  GROUP BY host, error_code ORDER BY count(*) DESC, host LIMIT :many
@@ -107,6 +112,10 @@ SELECT l.host, CASE WHEN h.paused = 1 THEN 'paused' WHEN h.cooldown_until > :now
  ORDER BY 4 DESC, l.host LIMIT :many
 
 -- waits_leased --
--- What other workers hold.
+-- What other workers hold. (+: the live leases lead, not the tenant.)
+SELECT count(*), min(lease_until) FROM jobs
+ WHERE lease_until IS NOT NULL AND lease_owner <> :owner AND +tenant_id = :tenant_id AND project_id = :project_id
+
+-- waits_leased @postgres --
 SELECT count(*), min(lease_until) FROM jobs
  WHERE lease_until IS NOT NULL AND lease_owner <> :owner AND tenant_id = :tenant_id AND project_id = :project_id
