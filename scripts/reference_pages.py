@@ -49,7 +49,11 @@ def tables() -> Iterator[str]:
             "| column | type | meaning |",
             "|---|---|---|",
         )
-        yield from (f"| `{column}` | {kind} | {meaning} |" for column, kind, meaning in _columns(name, body))
+        added = "\n".join(
+            f"  {column}" for column in re.findall(rf"^ALTER TABLE {name} ADD COLUMN ([^;]+);", text, re.MULTILINE)
+        )
+        columns = _columns(name, f"{body}\n{added}")
+        yield from (f"| `{column}` | {kind} | {meaning} |" for column, kind, meaning in columns)
     yield from ("", "## Views, to read", "", "| view | shows |", "|---|---|")
     yield from (
         f"| `{name}` | {WORDS['views'][name]} |" for name in re.findall(r"^CREATE VIEW (\w+)", text, re.MULTILINE)

@@ -19,7 +19,9 @@ from longshore.ledger import depotwide, listing
 if TYPE_CHECKING:
     from longshore.ledger import Ledger
 
-SHARED_TABLES: Final = frozenset({"_meta", "_migrations", "stage_moves", "hosts", "tokens", "commits"})  # no tenant's own
+SHARED_TABLES: Final = frozenset(
+    {"_meta", "_migrations", "stage_moves", "hosts", "tokens", "commits"}
+)  # no tenant's own
 MOST_LOOKED_AT: Final = 10_000
 
 
