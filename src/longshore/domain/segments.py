@@ -7,6 +7,8 @@ from enum import Enum
 from typing import Final
 
 from longshore.domain.heads import Head
+from longshore.domain.verdict import declared_digests
+from longshore.domain.versions import Proof, Version, difference
 
 FAST_BYTES_S: Final = 64 << 20  # a single stream this fast is not the bottleneck
 SHORT_S: Final = 1.5  # what one stream finishes within this is not worth more connections
@@ -78,19 +80,20 @@ def next_step(*, moving: int, parked: bool, connections: int, pieces: bool, held
     return Step.ONE_STREAM
 
 
-def piece_fault(head: Head, *, url: str, etag: str, total: int, start: int, end: int) -> str | None:
-    """Return why an answer is not the piece [start, end) of the object at `url`, or None when all its claims are right."""
+def piece_fault(first: Head, head: Head, *, start: int, end: int) -> str | None:
+    """Return why an answer is not the piece [start, end) of the object that the first answer began, or None.
+
+    Pieces are asked for at the URL that gave the first answer; what they must share with it is decided by `difference`.
+    """
     span = head.content_range
-    if head.url != url:
-        return "other_url"  # an equal entity tag at another place is another object
     if head.status != 206:
         return "no_accept_ranges"
     if head.encoding is not None:
         return "encoded"
-    if span is None or (span.first, span.last, span.total) != (start, end - 1, total):
+    if span is None or (span.first, span.last, span.total) != (start, end - 1, first.total):
         return "bad_content_range"
     if head.length is not None and head.length != end - start:
         return "length_mismatch"
-    if head.validators.etag != etag:
-        return "validators_mismatch"
-    return None
+    stored = Version(first.url, first.url, first.validators, first.total, declared_digests(first.headers))
+    answer = Version(first.url, head.url, head.validators, head.total, declared_digests(head.headers))
+    return difference(stored, answer, Proof.ETAG)

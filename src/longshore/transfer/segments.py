@@ -281,9 +281,9 @@ class _Window:
                 self._timer = self._loop.call_later(LOOK_S, self._look, self._loop.time(), self._due)
             return
         assert self._object is not None
-        piece, (etag, total) = stream.piece, self._object
+        piece, total = stream.piece, self._object[1]
         end = total if piece.end is None else piece.end
-        fault = piece_fault(head, url=self._head.url, etag=etag, total=total, start=piece.at, end=end)
+        fault = piece_fault(self._head, head, start=piece.at, end=end)
         if fault is not None:
             if piece.end is not None:
                 raise _NoPiecesError(fault)
