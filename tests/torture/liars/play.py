@@ -155,6 +155,8 @@ class Asked:
         What is reached by way of another origin, be it a mirror or a redirect, is asked without them.
         """
         step, made = self.step, self.world.made
+        if made[index].over == "ftp":
+            return {""}
         same = origin_of(made[index]) == origin_of(made[step.thing])
         origins = {origin_of(made[one]) for one in self.world.reachable({step.thing, *step.mirrors})}
         return ({CALLERS[step.caller]} if same else set()) | ({""} if len(origins) > 1 else set())

@@ -48,7 +48,7 @@ def made(objects: int) -> st.SearchStrategy[Made]:
     return st.builds(
         Made,
         host=st.integers(0, len(HOSTS) - 1),
-        h2=st.sampled_from([False, False, True]),
+        over=st.sampled_from(["h1", "h1", "h1", "h2", "ftp"]),
         large=st.booleans(),
         validator=st.sampled_from(["strong", "shared", "weak", "date", "none"]),
         per_caller=st.booleans(),

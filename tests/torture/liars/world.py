@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import socket
 import ssl
 import tempfile
 import threading
@@ -23,6 +24,7 @@ import trustme
 
 from tests.support import origin as lies
 from tests.support.h2_origin import H2Origin
+from tests.support.liar_ftp import LiarFtp
 from tests.support.origin import Behaviour, Origin, Request, Thing, Wire
 
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
@@ -46,7 +48,7 @@ class Made:
     """One object of the world."""
 
     host: int = 0
-    h2: bool = False  # over HTTP/2, at an origin of its own
+    over: str = "h1"  # h1, h2 or ftp: each at an origin of its own
     large: bool = True
     validator: str = "strong"  # strong, shared (equal among objects of one size), weak, date, none
     per_caller: bool = False
@@ -92,7 +94,7 @@ class Scenario:
 
 def origin_of(made: Made) -> str:
     """Name the origin of an object: whom a request's own headers may go to."""
-    return f"@{made.host}{'h2' if made.h2 else 'h1'}"
+    return f"@{made.host}{made.over}"
 
 
 class Trusted(NamedTuple):
@@ -133,15 +135,19 @@ class World:
         self.says_unchanged: set[int] = set()  # objects that answered 304 whatever they hold
         self._played: Counter[int] = Counter()
         self._lock = threading.Lock()
-        self._origins: dict[tuple[int, bool], Origin | H2Origin] = {}
+        self._origins: dict[str, Origin | H2Origin] = {}
+        self._files: dict[int, FtpObject] = {}
         for index, made in enumerate(self.made):
-            self._origin(made).add(f"/{index}.pdf", self._server(index))
+            if made.over == "ftp":
+                self._files[index] = FtpObject(self, index).__enter__()
+            else:
+                self._origin(made).add(f"/{index}.pdf", self._server(index))
 
     def _origin(self, made: Made) -> Origin | H2Origin:
-        where = (made.host, made.h2)
+        where = origin_of(made)
         if where not in self._origins:
             host = HOSTS[made.host]
-            self._origins[where] = H2Origin(host, tls().context) if made.h2 else Origin(host)
+            self._origins[where] = H2Origin(host, tls().context) if made.over == "h2" else Origin(host)
         return self._origins[where]
 
     def __enter__(self) -> Self:
@@ -150,8 +156,12 @@ class World:
     def __exit__(self, *_: object) -> None:
         for origin in self._origins.values():
             origin.close()
+        for file in self._files.values():
+            file.__exit__()
 
     def url(self, index: int) -> str:
+        if index in self._files:
+            return self._files[index].url(f"{index}.pdf")
         return self._origin(self.made[index]).url(f"/{index}.pdf")
 
     def change(self, index: int) -> None:
@@ -174,16 +184,21 @@ class World:
         for version in range(since, self.versions[index] + 1):
             yield body_of(index, self.made[index], version, caller)
 
+    def next_act(self, index: int) -> tuple[Act, int]:
+        """Return how an object answers this time, and in which version."""
+        acts = self.made[index].acts
+        with self._lock:
+            self.requests[index] += 1
+            act = acts[min(self._played[index], len(acts) - 1)]
+            self._played[index] += 1
+            if act.kind == "bump":
+                self.versions[index] += 1
+            return act, self.versions[index]
+
     def _server(self, index: int) -> Behaviour:
         def serve(request: Request, wire: Wire) -> None:
             made = self.made[index]
-            with self._lock:
-                self.requests[index] += 1
-                act = made.acts[min(self._played[index], len(made.acts) - 1)]
-                self._played[index] += 1
-                if act.kind == "bump":
-                    self.versions[index] += 1
-                version = self.versions[index]
+            act, version = self.next_act(index)
             caller = request.headers.get("authorization", "")
             if caller and not caller.endswith(origin_of(made)):
                 self.leaks.append(f"{caller} came to {origin_of(made)}")
@@ -240,6 +255,28 @@ class World:
                 )
             case _:
                 raise AssertionError(act.kind)
+
+
+class FtpObject(LiarFtp):
+    """An object on an FTP server. A cut ends the data and is called complete; `closed` tells no size, `digest` a wrong one."""
+
+    def __init__(self, world: World, index: int) -> None:
+        super().__init__(b"")
+        self._world, self._index = world, index
+
+    def _reply(self, verb: str, data: socket.socket) -> str:
+        if verb == "SIZE":
+            self._begin()
+        return super()._reply(verb, data)
+
+    def _begin(self) -> None:
+        act, version = self._world.next_act(self._index)
+        body = body_of(self._index, self._world.made[self._index], version, "")
+        upto = int(len(body) * act.at)
+        self.data = body[:upto] if act.kind == "cut" or (act.kind, act.how) == ("closed", "short") else body
+        sizes = {"closed": "502 no SIZE here", "digest": f"213 {upto}", "overlong": f"213 {len(body) - 5}"}
+        self.size = sizes.get(act.kind, f"213 {len(body)}")
+        self.end = None if act.how == "reset" else "226 done"
 
 
 def expectation(kind: str, body: bytes) -> dict[str, Any]:
