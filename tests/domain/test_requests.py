@@ -247,3 +247,10 @@ def test_what_needs_a_parser_gets_one(url: str) -> None:
 
 def test_a_very_long_url_gets_the_parser_too() -> None:
     assert plain_request(f"http://a.org/{'x' * MAX_PLAIN}") is None
+
+
+@pytest.mark.parametrize("digests", [[("md5", "0" * 32), ("md5", "1" * 32)], [("sha256", "0" * 64)]])
+def test_two_digests_of_one_kind_must_agree(digests: list[tuple[str, str]]) -> None:
+    with pytest.raises(BadInput, match="two different"):
+        download_request("http://a.example/", sha256="1" * 64, digests=digests)
+    download_request("http://a.example/", sha256="0" * 64, digests=[("SHA-256", "0" * 64)])

@@ -95,9 +95,11 @@ def _expectation(
         check_text("media_type", media_type)
     if size_bytes is not None:
         _integer("size_bytes", size_bytes, 0, 1 << 62)
-    known = dict(_digest(algorithm, value) for algorithm, value in digests)
-    if sha256 is not None:
-        known["sha256"] = _digest("sha256", sha256)[1]
+    known: dict[str, str] = {}
+    for algorithm, value in (*digests, *((("sha256", sha256),) if sha256 is not None else ())):
+        name, digest = _digest(algorithm, value)
+        if known.setdefault(name, digest) != digest:
+            raise BadInput(f"two different {name} digests are expected of one file")
     return Expect(
         sha256=known.pop("sha256", None),
         size_bytes=size_bytes,

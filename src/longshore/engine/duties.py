@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
@@ -43,7 +43,7 @@ class Duties:
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         self._tasks = [
-            loop.create_task(work())
+            loop.create_task(self._kept_up(work))
             for work in (self._stops, self._neighbours, self._house, self._dead_hosts, self._waits)
         ]
         if watch := getattr(self._tools.ledger.backend, "watch", None):
@@ -58,6 +58,15 @@ class Duties:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _kept_up(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Begin a duty again that an unforeseen error ended, and say so: a run must not go on without it in silence."""
+        while True:
+            try:
+                return await work()
+            except Exception:
+                log.exception("%s was ended by an error and begins again", work.__name__)
+                await asyncio.sleep(NEIGHBOURS_S)
 
     async def _stops(self) -> None:
         """Notice within a second that somebody wants a running job to stop."""
