@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from longshore import failpoints
@@ -14,8 +14,7 @@ from longshore.domain import resume, verdict
 from longshore.domain.endings import Gain, kind_of
 from longshore.domain.heads import Head
 from longshore.domain.keys import host_of
-from longshore.domain.model import Blob, Expect, Lease, NewArtifact
-from longshore.domain.outcomes import Blame, Completed
+from longshore.domain.model import Expect, Lease
 from longshore.domain.reasons import Kind
 from longshore.domain.redirects import headers_for
 from longshore.domain.space import Lack
@@ -23,13 +22,14 @@ from longshore.engine.berths import HostSlots
 from longshore.engine.digests import digests_of
 from longshore.engine.known import KnownContent
 from longshore.engine.names import Names
+from longshore.engine.received import NO_PART, Received, stored_head, telemetry
 from longshore.engine.sink import AskAgain, BodySink
 from longshore.engine.walking import Walk
 from longshore.errors import DiskFull, LongshoreError, Reasoned, StoreError
 from longshore.ledger.advancing import advance
 from longshore.ledger.hosts import hop, rests
 from longshore.ledger.records import Move
-from longshore.store import Part, PartFacts, Staged, shard_of
+from longshore.store import Part, PartFacts, Staged
 from longshore.transfer import Answer, Ask
 from longshore.transfer.segments import fetch_in_pieces
 
@@ -43,48 +43,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 failpoints.declare("stream.adopted", "stream.received", "stream.judged")
-NO_PART: Final = "no_part"
 _WORTHLESS: Final = frozenset({Kind.FRESH, Kind.PERMANENT, Kind.POLICY})
-
-
-@dataclass(slots=True)
-class Received:
-    """A body that is whole and judged good."""
-
-    lease: Lease
-    staged: Staged
-    head: Head
-    facts: dict[str, Any] = field(default_factory=dict)
-    blames: tuple[Blame, ...] = ()  # candidates that failed before
-
-    def record(self) -> dict[str, Any]:
-        """Give what adoption needs after a crash."""
-        validators = self.head.validators
-        return {
-            "content_type": self.staged.content_type,
-            "etag": validators.etag,
-            "last_modified": validators.last_modified,
-            "final_url": self.head.url,
-            "vary": self.head.headers.get("vary"),
-            "unverified_length": not self.head.delimited,
-        }
-
-    def completed(self, blob: Blob) -> Completed:
-        """Make the outcome of a published body."""
-        self.facts["dedupe_action"] = "hardlink" if blob.deduplicated else "download"
-        body_s = self.staged.body.fsync_s if isinstance(self.staged.body, Part) else 0.0
-        self.facts["fsync_ms"] = round((self.staged.fsync_s + body_s) * 1000, 3)
-        self.facts["shard_prefix"] = shard_of(blob.pointer)
-        if self.staged.room is not None:
-            self.facts |= self.staged.room.facts()
-        return Completed(
-            artifacts=(NewArtifact(blob, name=self.lease.job.request.name),),
-            validators=self.head.validators,
-            final_url=self.head.url,
-            vary=self.head.headers.get("vary"),
-            facts=self.facts,
-            blames=self.blames,
-        )
 
 
 class Receiver:
@@ -248,9 +207,7 @@ class Receiver:
             case resume.Finished():
                 sink = self._sink(lease, url, _judge_fresh, part)
                 async with _Kept(sink, plan.reason):
-                    return await self._judged(
-                        lease, sink, _stored_head(facts), 0.0, await sink.take_part(), plan.reason
-                    )
+                    return await self._judged(lease, sink, stored_head(facts), 0.0, await sink.take_part(), plan.reason)
             case resume.FromOffset(start, if_range):
                 asked = plan
         sink = self._sink(lease, url, lambda head: resume.decide(facts, asked, head, digest_known=known_digest), part)
@@ -266,7 +223,7 @@ class Receiver:
             if answer.head.status == 416:
                 sink.decision = resume.decide(facts, asked, answer.head, digest_known=known_digest)
                 body = await self._unsatisfied(sink, sink.decision)
-                head = replace(_stored_head(facts), status=416, content_range=answer.head.content_range)
+                head = replace(stored_head(facts), status=416, content_range=answer.head.content_range)
             else:
                 body, head = await sink.finish(), answer.head
                 if sink.resumed_from:  # what the first answer of this version declared still holds
@@ -323,7 +280,7 @@ class Receiver:
         failpoints.hit("stream.judged")
         content_type = verdict.content_type(first, head.media_type, sniffed=sniffed)
         staged = Staged(lease.scope, lease.job_id, lease.epoch, sha256, size, content_type, body)
-        return Received(lease, staged, head, _facts(sink, head, elapsed_s, why))
+        return Received(lease, staged, head, telemetry(sink, head, elapsed_s, why))
 
     async def _digest_fault(self, expect: Expect, head: Head, body: bytes | Part, sha256: str) -> Reasoned | None:
         computed = {"sha256": sha256}
@@ -409,7 +366,7 @@ class _Kept:
             asked = {
                 "elapsed_ms": round(elapsed_s * 1000, 3)
             }  # all there is to tell of an answer without a body for us
-            error.facts = _facts(self._sink, head, elapsed_s, self._why) if head is not None else asked
+            error.facts = telemetry(self._sink, head, elapsed_s, self._why) if head is not None else asked
             if error.retry_after_s is not None:
                 error.facts["retry_after_s"] = error.retry_after_s
         if error is not None:
@@ -425,21 +382,6 @@ def _worth_keeping(error: BaseException) -> bool:
     return not isinstance(error, (Reasoned, StoreError)) or kind_of(error.reason) not in _WORTHLESS
 
 
-def _stored_head(facts: PartFacts) -> Head:
-    """Return the head of the answer that a part belongs to, as it was stored with the part."""
-    headers = dict(facts.headers or {})
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower() or None
-    return Head(
-        200,
-        facts.final_url or "",
-        headers,
-        facts.validators,
-        facts.total,
-        media_type=kind,
-        delimited=facts.delimited,
-    )
-
-
 def _judge_fresh(head: Head) -> resume.Decision | None:
     """Take a 200, or a 206 that is the whole object; any other piece is not what was asked for."""
     if head.status == 206 and not (head.content_range and head.content_range.whole):
@@ -453,24 +395,3 @@ def _stop_if_refused(advanced: asyncio.Future[list[Any]], sink: BodySink) -> Non
         refused = advanced.exception() or next((answer for answer in advanced.result() if answer is not None), None)
         if isinstance(refused, LongshoreError):
             sink.fail(refused)
-
-
-def _facts(sink: BodySink, head: Head, elapsed_s: float, why: str) -> dict[str, Any]:
-    """Gather what the third seed wants to know of every artifact; `why` unless the answer itself decided."""
-    reason = sink.decision.reason if sink.decision is not None else why
-    facts: dict[str, Any] = {
-        "status": head.status,
-        "stream_bytes": sink.received,
-        "elapsed_ms": round(elapsed_s * 1000, 3),
-        "resume_decision": "resume" if sink.resumed_from else "fresh" if reason == NO_PART else "discard_part",
-        "resume_reason": reason,
-    }
-    if sink.resumed_from:
-        facts["resumed_from_bytes"] = sink.resumed_from
-    if elapsed_s > 0:
-        facts["avg_write_mibps"] = round(sink.new_bytes / elapsed_s / (1 << 20), 3)
-    if not head.delimited:
-        facts["unverified_length"] = True
-    if head.hops:
-        facts["hops"] = len(head.hops)
-    return facts
