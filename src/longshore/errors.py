@@ -194,6 +194,7 @@ class Reasoned(LongshoreError):
         self.host: str | None = None  # where the job should wait, if that is another host than its own
         self.at: str | None = None  # the host that was being asked
         self.final = False  # definite this time, whatever the reason usually means
+        self.blameless = False  # our own choice: says nothing about the host
         self.kept: Any = None  # what is durable of the body that it cut short (`store.PartFacts`)
         self.walk: Any = None  # how the job's candidates stand (`engine.walking.Ended`)
         self.facts: dict[str, Any] = {}  # telemetry of the attempt that it ended

@@ -254,3 +254,11 @@ def test_two_digests_of_one_kind_must_agree(digests: list[tuple[str, str]]) -> N
     with pytest.raises(BadInput, match="two different"):
         download_request("http://a.example/", sha256="1" * 64, digests=digests)
     download_request("http://a.example/", sha256="0" * 64, digests=[("SHA-256", "0" * 64)])
+
+
+@pytest.mark.parametrize(
+    "name", ["Content-Length", "transfer-encoding", "HOST", "Connection", "Range", "If-None-Match", "Expect"]
+)
+def test_framing_and_our_own_headers_are_not_a_jobs(name: str) -> None:
+    with pytest.raises(BadInput, match="set by the program"):
+        download_request("http://a.example/", headers=[(name, "5")])

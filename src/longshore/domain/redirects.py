@@ -49,6 +49,15 @@ class Target:
         return Credential(username=self.username or "", password=self.password)
 
 
+# What a job may not set: framing and routing of the message (a wrong length would make the server read the next request on
+# the connection as this one's body), and what we ask with ourselves.
+NOT_A_JOBS: Final = frozenset(
+    {
+        "host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade", "expect",
+        "http2-settings", "proxy-connection", "proxy-authorization", "proxy-authenticate", "range", "if-range", "if-match",
+        "if-none-match", "if-modified-since", "if-unmodified-since", "accept-encoding", "content-encoding",
+    }
+)  # fmt: skip
 ANYWHERE: Final = frozenset({"accept", "accept-language"})  # the only headers of a job that follow it to another origin
 
 

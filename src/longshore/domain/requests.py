@@ -12,6 +12,7 @@ from longshore.domain.expectations import request_key
 from longshore.domain.keys import canonical_url, check_text, shown
 from longshore.domain.model import DOWNLOAD, Expect, JobRequest
 from longshore.domain.plain import CANONICAL, MAX_PLAIN, plain_key
+from longshore.domain.redirects import NOT_A_JOBS
 from longshore.errors import BadInput, NotAUrl
 
 DIGEST_LENGTHS: Final = {"md5": 32, "sha1": 40, "sha256": 64, "sha512": 128}
@@ -68,7 +69,7 @@ def download_request(
         url=url,
         canonical_url=canonical,
         host=authority(canonical),
-        mirrors=tuple(_mirror(mirror) for mirror in mirrors),
+        mirrors=_mirrors(canonical, mirrors),
         expect=_NO_EXPECTATION if plain else _expectation(sha256, size_bytes, media_type, digests),
         name=name if name is None else check_text("name", name),
         headers=own,
@@ -118,11 +119,14 @@ def _digest(algorithm: str, value: str) -> tuple[str, str]:
     return algorithm, value
 
 
-def _mirror(url: str) -> str:
-    if _CONTROL.search(check_text("mirror", url)):
-        raise NotAUrl("a URL has no control characters")
-    canonical_url(url)
-    return url
+def _mirrors(canonical: str, mirrors: Iterable[str]) -> tuple[str, ...]:
+    """Check the mirrors; one that is the URL itself, or was named before, is no further candidate."""
+    found: dict[str, str] = {canonical: ""}
+    for url in mirrors:
+        if _CONTROL.search(check_text("mirror", url)):
+            raise NotAUrl("a URL has no control characters")
+        found.setdefault(canonical_url(url), url)
+    return tuple(found.values())[1:]
 
 
 def _header(name: str, value: str) -> tuple[str, str]:
@@ -130,6 +134,8 @@ def _header(name: str, value: str) -> tuple[str, str]:
         check_text("header value", value, empty=True)
     ):
         raise BadInput(f"not a header: {name[:80]!r}")
+    if name.lower() in NOT_A_JOBS:
+        raise BadInput(f"the header {name} is set by the program itself", hint="leave it out")
     return name, value
 
 

@@ -92,7 +92,7 @@ class Publisher:
             if not self._over:
                 asyncio.get_running_loop().call_soon(self._clean)
             self._over += staged
-        if done and lease.epoch > 1:
+        if done and (lease.epoch > 1 or lease.job.request.mirrors):  # a candidate that was cut may have left a part
             self._threads.submit(self._drop_leftovers, lease)
 
     def _drop_leftovers(self, lease: Lease) -> None:

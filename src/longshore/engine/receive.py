@@ -101,7 +101,7 @@ class Receiver:
             self._giving_way.discard(key)
             if task.uncancel():  # the worker wants it to stop, too
                 raise
-            raise Reasoned("too_slow", f"{host_of(url)}: hardly a byte came, and others waited for the place") from None
+            raise _gave_way(host_of(url), self._sinks.get(key)) from None
 
     async def _from_candidates(self, lease: Lease, known: KnownContent | None) -> Received | None:
         """Ask the candidates in order, each at most once, from where an earlier lease of this attempt stopped."""
@@ -181,13 +181,13 @@ class Receiver:
         )
         async with _Kept(sink, why):
             answer = await self._fetch(lease, ask, sink)
-            if answer.head.status == 304 and known is not None:
-                await sink.abandon(keep=False)
-                if known.is_unchanged(url, answer.head):
-                    return None
-                return await self._fresh(lease, url, None, why)  # unchanged, but not what is stored
-            body, sha256, size = await sink.finish()
-            return await self._judged(lease, sink, answer.head, answer.elapsed_s, (body, sha256, size), why)
+            if answer.head.status != 304 or known is None:
+                got = await sink.finish()
+                return await self._judged(lease, sink, answer.head, answer.elapsed_s, got, why)
+            await sink.abandon(keep=False)
+        if known.is_unchanged(url, answer.head):
+            return None
+        return await self._fresh(lease, url, None, why)  # unchanged, but not what is stored
 
     async def _go_on(self, lease: Lease, url: str, part: Part) -> Received:
         """Use the held bytes: without a request if nothing is missing, else by a range whose every claim is checked."""
@@ -323,7 +323,7 @@ class Receiver:
     async def _earlier_part(self, lease: Lease, url: str) -> Part | None:
         """Take over what an earlier epoch made durable: copied and hashed again before anything is asked."""
         facts = await self._thread(self._store.old_part, lease.scope, lease.job_id)
-        if facts is None or facts.url != url:
+        if facts is None or facts.url != url or facts.epoch >= lease.epoch:
             return None
         part = await self._thread(self._adopt, lease, facts)
         failpoints.hit("stream.adopted")
@@ -342,6 +342,14 @@ class Receiver:
 
     def _thread(self, call: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
+
+
+def _gave_way(host: str, sink: BodySink | None) -> Reasoned:
+    """Return the end of a transfer that was stopped for others: what came of it counts, and the host is not to blame."""
+    error = Reasoned("too_slow", f"{host}: hardly a byte came, and others waited for the place")
+    error.blameless = True
+    error.kept = sink.kept if sink is not None else None
+    return error
 
 
 def _headers(lease: Lease, url: str) -> tuple[tuple[str, str], ...]:

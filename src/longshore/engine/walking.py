@@ -112,6 +112,8 @@ class Walk:
 
     def blame(self, error: Reasoned) -> None:
         """Note what a failure says about the host that was asked."""
+        if error.blameless:
+            return
         heard = error.reason.startswith("http_") or "status" in error.facts
         silent = not heard and error.reason in SILENT
         rest = error.retry_after_s if error.reason in RESTING else None

@@ -197,9 +197,10 @@ class Session:
     hands out the same ids again. So every transaction that writes leaves its number in the row `commits` of its
     connection, in the same round trip as the COMMIT. Afterwards the number is there exactly if the transaction is.
 
-    The question is asked by writing to that row. First, this waits for the old transaction if the server still has it
-    (it holds the row). Second, it is committed like any other write, so that on a server with a synchronous standby the
-    answer "committed" is not given before the standby has it, too.
+    The question is asked by closing that row. First, this waits for the old transaction if the server has it under way
+    (it holds the row). Second, a COMMIT that the server reads only afterwards fails, because the row is closed: the answer
+    cannot change any more. Third, the question is committed like any other write, so that on a server with a synchronous
+    standby the answer "committed" is not given before the standby has it, too.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -220,7 +221,7 @@ class Session:
         text = (
             f"INSERT INTO commits AS c (session, number) SELECT '{self.name}', {self._number}"
             " WHERE pg_current_xact_id_if_assigned() IS NOT NULL"
-            " ON CONFLICT (session) DO UPDATE SET number = excluded.number, at = clock_timestamp(); COMMIT"
+            " ON CONFLICT (session) DO UPDATE SET number = excluded.number / (1 - c.closed), at = clock_timestamp(); COMMIT"
         )
         try:
             cursor = self.connection.execute(text, prepare=False)
@@ -234,26 +235,30 @@ class Session:
             raise Unavailable(f"PostgreSQL answered COMMIT with {cursor.statusmessage}")
         return not self._doubtful
 
-    def is_committed(self, make: Callable[[], Connection], patience: Callable[[], bool]) -> bool:
+    def is_committed(self, make: Callable[[], Connection], watchdog: Watchdog, patience: Callable[[], bool]) -> bool:
         """Find out how a transaction in doubt ended. `patience` sleeps a little and says whether to ask again."""
         while True:
+            why = "the standby did not confirm it"
             try:
-                with make() as connection:
+                with make() as connection, watchdog.over(connection):
+                    asking = Session(connection)
                     row = connection.execute(_LAST_NUMBER, (self.name,)).fetchone()
-                return row is not None and row[0] == self._number
+                if not asking._doubtful:
+                    return row is not None and row[0] == self._number
             except psycopg.Error as error:
                 if not is_lost(error) and not isinstance(error, (pg.LockNotAvailable, pg.QueryCanceled, *AGAIN)):
                     raise
-                if not patience():
-                    raise Unavailable(
-                        f"PostgreSQL went away while a transaction was committed: {first_line(error)}",
-                        hint="the work is safe: it is either written or will be done again",
-                    ) from None
+                why = first_line(error)
+            if not patience():
+                raise Unavailable(
+                    f"PostgreSQL went away while a transaction was committed: {why}",
+                    hint="the work is safe: it is either written or will be done again",
+                )
 
 
 _LAST_NUMBER: Final = (
-    "INSERT INTO commits AS c (session, number) VALUES (%s, -1)"
-    " ON CONFLICT (session) DO UPDATE SET number = c.number RETURNING number"
+    "INSERT INTO commits AS c (session, number, closed) VALUES (%s, -1, 1)"
+    " ON CONFLICT (session) DO UPDATE SET closed = 1 RETURNING number"
 )
 _GONE_STATES: Final = ("08", "57P", "25006")  # connection, shutdown and crash, a server that became a standby
 

@@ -53,7 +53,7 @@ def plan(tx: Tx, scope: Scope, requests: Sequence[JobRequest], *, again: Again =
         raise BadInput(f"again is never, failed or always, not {again!r}")
     _check_all(requests)
     tx.enter(scope.tenant_id)
-    requests, known, others = _matched(tx, scope, requests)
+    requests, known, others = _matched(tx, scope, requests, _REPLANNED[again])
     found: dict[tuple[str, str | None], Row] = {}
     fresh: dict[tuple[str, str | None], int] = {}
     answer: list[Planned | None] = [None] * len(requests)
@@ -89,7 +89,7 @@ def preview(tx: Tx, scope: Scope, requests: Sequence[JobRequest]) -> list[Planne
     check_scope(scope)
     _check_all(requests)
     tx.enter(scope.tenant_id)
-    requests, known, _ = _matched(tx, scope, requests)
+    requests, known, _ = _matched(tx, scope, requests, frozenset())
     rows = [known.get((request.job_type, request.key)) if request.key is not None else None for request in requests]
     return [None if row is None else Planned(row[1], False, _STATUS[row[2]], row[3]) for row in rows]
 
@@ -185,32 +185,32 @@ Known = dict[tuple[str, str | None], Row]
 
 
 def _matched(
-    tx: Tx, scope: Scope, requests: Sequence[JobRequest]
+    tx: Tx, scope: Scope, requests: Sequence[JobRequest], replanned: frozenset[str]
 ) -> tuple[Sequence[JobRequest], Known, dict[int, str]]:
     """Find the jobs of all keys; a request that its key's job does not answer gets a key of its own.
 
-    Also return, by place, which expectation contradicts that of the job that has the key.
+    `replanned`: jobs of these statuses are replaced by a new one, which the first request of the batch gets. Also return, by
+    place, which expectation contradicts that of the job that has the key.
     """
     known = _known(tx, scope, requests)
+    results = _results(tx, scope, requests, known)
     first: dict[tuple[str, str | None], Expect] = {}  # of the jobs that this batch makes
     others: dict[int, str] = {}
     moved: list[int] = []
-    doubtful: list[tuple[int, Row, Expect]] = []
     for index, request in enumerate(requests):
         if request.key is None:
             continue
         name = (request.job_type, request.key)
         row = known.get(name)
-        given = first.setdefault(name, request.expect) if row is None else expect_of(row[5])
-        if given is request.expect or given == request.expect:
-            continue
-        if row is not None and row[2] in _SUCCEEDED:
-            doubtful.append((index, row, given))
-            continue
-        moved.append(index)
-        if excluded := contradiction(request.expect, given):
-            others[index] = excluded
-    moved += _unanswered(tx, scope, requests, doubtful)
+        given = request.expect if row is None else expect_of(row[5])
+        fits = given is request.expect or is_answer(request.expect, given, row[2] if row else "", results.get(name))
+        if fits and (row is None or row[2] in replanned):
+            given = first.setdefault(name, request.expect)
+            fits = given is request.expect or given == request.expect
+        if not fits:
+            moved.append(index)
+            if (row is None or row[2] not in _SUCCEEDED) and (excluded := contradiction(request.expect, given)):
+                others[index] = excluded
     if not moved:
         return requests, known, others
     own = list(requests)
@@ -219,20 +219,20 @@ def _matched(
     return own, known | _known(tx, scope, [own[index] for index in moved]), others
 
 
-def _unanswered(
-    tx: Tx, scope: Scope, requests: Sequence[JobRequest], doubtful: Sequence[tuple[int, Row, Expect]]
-) -> list[int]:
-    """Return the places of requests whose completed job has a result that does not meet their expectations."""
+def _results(
+    tx: Tx, scope: Scope, requests: Sequence[JobRequest], known: Known
+) -> dict[tuple[str, str | None], Result]:
+    """Return the results of completed jobs that may answer a request although its expectations are others."""
+    doubtful: dict[str, tuple[str, str | None]] = {}
+    for request in requests:
+        row = known.get((request.job_type, request.key)) if request.key is not None else None
+        if row is not None and row[2] in _SUCCEEDED and request.expect != expect_of(row[5]):
+            doubtful[row[1]] = (request.job_type, request.key)
     if not doubtful:
-        return []
+        return {}
     where = {"tenant_id": scope.tenant_id, "project_id": scope.project_id}
-    ids = encoded(sorted({row[1] for _, row, _ in doubtful}))
-    results = {job_id: Result(*rest) for job_id, *rest in tx.all("plan_results", job_ids=ids, **where)}
-    return [
-        index
-        for index, row, given in doubtful
-        if not is_answer(requests[index].expect, given, row[2], results.get(row[1]))
-    ]
+    rows = tx.all("plan_results", job_ids=encoded(sorted(doubtful)), **where)
+    return {doubtful[job_id]: Result(*rest) for job_id, *rest in rows}
 
 
 def _supersede(tx: Tx, scope: Scope, found: dict[tuple[str, str | None], Row]) -> None:

@@ -304,7 +304,7 @@ class Postgres:
         failpoints.hit("ledger.commit")
         if not session.commit():
             connection.close()
-            if not session.is_committed(self._connect, patience):
+            if not session.is_committed(self._connect, self._watchdog, patience):
                 raise _Lost("the transaction is not in the database")
         failpoints.hit("ledger.committed")
         if self.commit_seconds is not None:

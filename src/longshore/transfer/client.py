@@ -15,7 +15,7 @@ from longshore.domain.addresses import NetworkPolicy
 from longshore.domain.heads import Head, retry_after_s
 from longshore.domain.limits import Credential, TransferSettings, credential_for
 from longshore.domain.reasons import http_reason
-from longshore.domain.redirects import ANYWHERE, REDIRECTS, Target, next_target, read_target
+from longshore.domain.redirects import ANYWHERE, NOT_A_JOBS, REDIRECTS, Target, next_target, read_target
 from longshore.domain.verdict import is_challenge
 from longshore.errors import Reasoned
 from longshore.transfer.asks import Answer, Ask, Sink
@@ -183,7 +183,7 @@ class Transfer:
         if not ask.headers and not ask.ranged and not ask.conditional and credential is None and cookies is None:
             return _PLAIN
         lines: list[HeaderLine] = [_IDENTITY, *map(as_received, ask.conditions())]
-        lines += [as_written(f"{name}: {value}") for name, value in ask.headers if own or name.lower() in ANYWHERE]
+        lines += [as_written(f"{name}: {value}") for name, value in ask.headers if _may_send(name.lower(), own=own)]
         named = {name.lower() for name, _ in ask.headers} if own else ()
         if credential is not None and "authorization" not in named:
             lines += credential_lines(credential)
@@ -232,3 +232,8 @@ class Transfer:
             new_connections=easy.getinfo(pycurl.NUM_CONNECTS),
             address=easy.getinfo(pycurl.PRIMARY_IP),
         )
+
+
+def _may_send(name: str, *, own: bool) -> bool:
+    """Tell whether a job's header goes to this hop. (Planning refuses the others; older programs did not.)"""
+    return name not in NOT_A_JOBS and (own or name in ANYWHERE)

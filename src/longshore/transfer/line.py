@@ -178,7 +178,13 @@ class Line:
             return Reasoned("too_many_files", f"{host}: no descriptor for a connection")
         if self.no_socket:
             return Reasoned("connect", f"{host}: no socket ({self.no_socket})")
-        return failure(code, message, host=host, scheme=self.target.scheme, begun=self.received > 0)
+        begun = self.received > 0 or self._has_answered()  # not silence
+        return failure(code, message, host=host, scheme=self.target.scheme, begun=begun)
+
+    def _has_answered(self) -> bool:
+        """Tell whether the final head has begun: neither an informational one nor that of a proxy's tunnel."""
+        starts = [line for line in self.lines if line.startswith(b"HTTP/")]
+        return bool(starts) and self._settings.proxy is None and not starts[-1].partition(b" ")[2].startswith(b"1")
 
     def stop(self, error: BaseException) -> None:
         """End the exchange at once with this error."""
