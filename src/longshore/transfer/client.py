@@ -137,7 +137,13 @@ class Transfer:
         well = False
         try:
             line = self._line(target)
-            await line.run(ask, target, headers, sink=sink, hops=hops, max_bytes=self._most(ask))
+            most = self._most(ask)
+            try:
+                await line.run(ask, target, headers, sink=sink, hops=hops, max_bytes=most)
+            except Reasoned:
+                if not line.unclean:
+                    raise
+                await line.run(ask, target, headers, sink=sink, hops=hops, max_bytes=most, fresh=True)
             well = True
         except BaseException:
             if line is not None:

@@ -46,6 +46,7 @@ class Line:
         self.lines: list[bytes] = []
         self._sent_headers: list[HeaderLine] | None = None
         self._sent_nobody = False
+        self._sent_fresh = False
         self._sent_exactly = False
         self._sent_most = -1
         self._done: asyncio.Future[None] | None = None
@@ -62,6 +63,7 @@ class Line:
         self.opened = 0
         self.no_socket = ""
         self.starved = False  # there was no descriptor for a socket
+        self.unclean = False  # something lay in the connection that libcurl chose: nothing was sent
         self.moved = (0.0, -1)  # when the watchdog last saw progress, and how far it was
         self.pace = (0.0, 0)  # where the speed window began
         self._fault: BaseException | None = None
@@ -93,6 +95,7 @@ class Line:
         easy.setopt(pycurl.HEADERFUNCTION, self.lines.append)  # no Python runs per header line
         easy.setopt(pycurl.WRITEFUNCTION, self._write)
         easy.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
+        easy.setopt(pycurl.PREREQFUNCTION, self._about_to_send)
 
     # --- one exchange
 
@@ -105,8 +108,9 @@ class Line:
         sink: Sink | None,
         hops: tuple[str, ...],
         max_bytes: int,
+        fresh: bool = False,
     ) -> asyncio.Future[None]:
-        """Send one request (HEAD without a sink) and return when its answer is over."""
+        """Send one request (HEAD without a sink) and return when its answer is over; `fresh`: on a new connection."""
         self._clear()
         self.ask, self.target, self.sink, self.hops, self._max = ask, target, sink, hops, max_bytes
         easy = self.easy
@@ -125,9 +129,19 @@ class Line:
         if max_bytes != self._sent_most:
             easy.setopt(pycurl.MAXFILESIZE_LARGE, max_bytes)  # libcurl refuses a declared length before any body
             self._sent_most = max_bytes
+        if fresh is not self._sent_fresh:
+            easy.setopt(pycurl.FRESH_CONNECT, fresh)
+            self._sent_fresh = fresh
         self._done = future = asyncio.get_running_loop().create_future()
         self._reactor.start(self)
         return future
+
+    def _about_to_send(self, _peer: str, own: str, _peer_port: int, own_port: int) -> int:
+        """Let libcurl send on the connection that it has chosen, unless something lies in it already."""
+        if self._reactor.kept.is_quiet((own, own_port)):
+            return int(pycurl.PREREQFUNC_OK)
+        self.unclean = True
+        return int(pycurl.PREREQFUNC_ABORT)
 
     def _send_exactly(self, target: Target) -> None:
         """Keep the URL's escapes as they were written: libcurl would change %7e to %7E, and a signature would break.

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 import pycurl
 
+from longshore.transfer.kept_connections import KeptConnections
+
 _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
 _TROUBLE = select.EPOLLERR | select.EPOLLHUP
 _WATCH = {
@@ -43,6 +45,7 @@ class Reactor:
         self._connections = connections
         self._bound: int | None = None
         self._multi.setopt(pycurl.M_PIPELINING, pycurl.PIPE_MULTIPLEX)
+        self.kept = KeptConnections()
         self._epoll = select.epoll()
         self._watched: dict[int, int] = {}
         self._active: dict[Any, Exchange] = {}
@@ -194,6 +197,7 @@ class Reactor:
         while queued:
             queued, done, broken = self._multi.info_read()
             for easy in done:
+                self.kept.left(easy)
                 self._over(easy, 0, "")
             for easy, code, message in broken:
                 self._over(easy, code, message)

@@ -70,6 +70,7 @@ class RemoteFile(Line):
         sink: Sink | None,
         hops: tuple[str, ...],
         max_bytes: int,
+        fresh: bool = False,
     ) -> asyncio.Future[None]:
         """Ask for the file from `ask.start`."""
         if ask.end is not None:
@@ -78,7 +79,7 @@ class RemoteFile(Line):
             self._ask_ftp(target, ask.start)
         elif ask.start:
             self.easy.setopt(pycurl.RESUME_FROM_LARGE, ask.start)
-        return super().run(ask, target, [], sink=sink, hops=hops, max_bytes=max_bytes)
+        return super().run(ask, target, [], sink=sink, hops=hops, max_bytes=max_bytes, fresh=fresh)
 
     def _ask_ftp(self, target: Target, start: int) -> None:
         """Ask for the size and say where to start, because libcurl does neither when it ignores lengths."""
