@@ -12,6 +12,7 @@ import pytest
 from longshore.domain.heads import Head
 from longshore.errors import Reasoned
 from longshore.transfer import Answer, Ask, Memory, Transfer, TransferSettings
+from longshore.transfer.gate import Gate
 from longshore.transfer.segments import Slots, fetch_in_pieces
 from tests.support.nginx import Nginx
 from tests.support.origin import (
@@ -317,6 +318,86 @@ def test_cancelling_ends_everything(origin: Origin) -> None:
         assert caught.value.reason == "deadline"
 
     within(canceled)
+
+
+def slow(thing: Thing = THING) -> Behaviour:
+    """Send 64 KiB of the whole body, then nothing for longer than the first look; pieces come at once."""
+
+    def behave(request: Request, wire: Wire) -> None:
+        code, headers, body = honest(thing, request)
+        wire.answer(code, headers, body[:65_536])
+        if code == 200:
+            wire.wait(0.5)
+        wire.send(body[65_536:])
+
+    return behave
+
+
+async def narrowed(gate: Gate, limit: int) -> None:
+    """Let descriptors be missing, so that so many requests may run at once."""
+    for _ in range(2 * limit):
+        await gate.enter()
+    gate.leave(starved=True)
+    for _ in range(2 * limit - 1):
+        gate.leave()
+    assert gate.limit == limit
+
+
+@pytest.mark.parametrize(("limit", "bodies"), [(1, 1), (1, 3), (2, 1), (2, 2), (2, 4)])
+def test_bodies_are_not_divided_while_descriptors_are_short(origin: Origin, limit: int, bodies: int) -> None:
+    """The first streams used to hold every place and to wait for pieces, which waited for a place."""
+    urls = [origin.add(f"/{number}", slow()) for number in range(bodies)]
+    sinks = [Memory() for _ in urls]
+
+    async def all_of_them(transfer: Transfer) -> None:
+        await narrowed(transfer._gate, limit)
+        each = (fetch_in_pieces(transfer, Ask(url), sink, connections=4) for url, sink in zip(urls, sinks, strict=True))
+        await asyncio.wait_for(asyncio.gather(*each), 20)
+
+    within(all_of_them)
+    assert all(sink.body == THING.body for sink in sinks)
+    assert all(origin.count(f"/{number}") == 1 for number in range(bodies))
+
+
+class Narrowing(Slots):
+    """A host whose slot is there when descriptors are no longer: at once, or when the pieces' tasks begin."""
+
+    def __init__(self, gate: Gate, *, later: bool) -> None:
+        self.gate, self.taken, self.later = gate, 0, later
+
+    def take(self) -> bool:
+        self.taken += 1
+        if self.later:
+            asyncio.get_running_loop().call_soon(self.narrow)
+        else:
+            self.narrow()
+        return True
+
+    def narrow(self) -> None:
+        self.gate._limit = 1.0
+
+    def give(self) -> None:
+        self.taken -= 1
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["before the pieces", "as they begin"])
+@pytest.mark.parametrize("bodies", [1, 3])
+def test_pieces_are_given_up_when_descriptors_become_short(origin: Origin, bodies: int, later: bool) -> None:
+    urls = [origin.add(f"/{number}", slow()) for number in range(bodies)]
+    sinks = [Memory() for _ in urls]
+
+    async def all_of_them(transfer: Transfer) -> None:
+        slots = Narrowing(transfer._gate, later=later)
+        each = (
+            fetch_in_pieces(transfer, Ask(url), sink, connections=4, slots=slots)
+            for url, sink in zip(urls, sinks, strict=True)
+        )
+        await asyncio.wait_for(asyncio.gather(*each), 20)
+        assert slots.taken == 0
+
+    within(all_of_them)
+    assert all(sink.body == THING.body for sink in sinks)
+    assert all(origin.count(f"/{number}") == 1 for number in range(bodies))
 
 
 def test_a_real_server_with_a_limit_per_connection(tmp_path: Path) -> None:

@@ -33,6 +33,10 @@ _IDENTITY: Final = "Accept-Encoding: identity"
 _PLAIN: Final[list[HeaderLine]] = [_IDENTITY]
 
 
+class NoPieceError(Exception):
+    """This piece cannot be had like the first answer: one stream must do."""
+
+
 class Transfer:
     """Transfers of one event loop. Make it inside the loop and close it there."""
 
@@ -73,6 +77,17 @@ class Transfer:
     async def fetch(self, ask: Ask, sink: Sink) -> Answer:
         """GET: give the body to the sink. Raise `Reasoned` for every end that is not the body, 304 or 416 asked for."""
         return await self.guard(ask, self._walk(ask, sink))
+
+    @property
+    def short(self) -> bool:
+        """Tell whether descriptors are short, so that requests wait for each other's places."""
+        return self._gate.limit is not None
+
+    async def fetch_piece(self, ask: Ask, sink: Sink) -> Answer:
+        """GET a piece of a body of which another request has a place: never wait for one, raise `NoPieceError` instead."""
+        if self.short:
+            raise NoPieceError("descriptors are short")
+        return await self.fetch(ask, sink)  # nothing is awaited before it enters the open gate
 
     async def probe(self, ask: Ask) -> Answer:
         """HEAD: the same without a body."""
