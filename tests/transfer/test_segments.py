@@ -200,6 +200,25 @@ def test_pieces_that_are_redirected_are_never_spliced(origin: Origin) -> None:
                 assert body == THING.body and check_stamps(body) == 1
 
 
+@pytest.mark.parametrize("same_host", [True, False], ids=["same host", "other host"])
+def test_a_redirected_piece_is_no_reason_to_leave_the_host(origin: Origin, same_host: bool) -> None:
+    """The slot is the first stream's: a piece used to ask for another host's, and to give the first one's back."""
+    asked: list[str] = []
+
+    async def on_hop(host: str) -> bool:
+        asked.append(host)
+        return True
+
+    with Origin("127.0.0.2") as other:
+        there = (origin if same_host else other).add("/b", THING)
+        url = origin.add("/a", held(origin), on_range(THING, redirect(there)))
+        got, body = pieces(url, ask=Ask(url, on_hop=on_hop))
+        assert body == THING.body and got.received_bytes == SIZE and got.head.url == url
+        assert asked == []
+        assert origin.count("/b") == other.count("/b") == 0, "no redirect of a piece is followed"
+        assert origin.count("/a") <= 12
+
+
 def test_credentials_in_the_url_go_to_every_piece(origin: Origin) -> None:
     url = origin.add("/a", held(origin), THING).replace("http://", "http://me:pw@")
     assert pieces(url)[1] == THING.body
