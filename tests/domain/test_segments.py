@@ -107,15 +107,18 @@ def test_a_piece_is_checked_like_a_resume(answer: Head, fault: str | None) -> No
 
 def test_something_always_moves() -> None:
     """Whatever the situation: a stream works, one is started, or the sink is the one that has to go on."""
-    for moving, parked, connections, pieces, held in product(
-        range(4), (False, True), range(1, 5), (False, True), (False, True)
+    for moving, parked, connections, pieces, held, short in product(
+        range(4), (False, True), range(1, 5), (False, True), (False, True), (False, True)
     ):
-        step = next_step(moving=moving, parked=parked, connections=connections, pieces=pieces, held=held)
+        step = next_step(moving=moving, parked=parked, connections=connections, pieces=pieces, held=held, short=short)
         if step is Step.WAIT:
             assert moving or (held and not parked), "nobody works and nobody will"
         if step is Step.FETCH:
             assert pieces and moving + parked < connections
+            assert not short, "a piece would wait for a place that the parked stream may hold"
         if step is Step.ONE_STREAM:
             assert not moving, "streams that work are not given up"
-        if not moving and not parked and pieces:
+        if not moving and not parked and pieces and not short:
             assert step is Step.FETCH
+        if short and parked and not moving:
+            assert step is Step.ONE_STREAM, "the parked stream holds a place: it goes on"

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from longshore import failpoints
-from longshore.errors import BadInput, Conflict, NotFound, StoreError
+from longshore.domain.model import Scope
+from longshore.errors import BadInput, BlobDamaged, Conflict, NotFound, StoreError
 from longshore.store import LocalStore, place
 from tests.store.publishing import SCOPE, publish, staged
 from tests.support.disks import small_disk
@@ -110,3 +111,28 @@ def test_a_file_that_cannot_be_replaced_leaves_nothing(store: LocalStore, tmp_pa
         with pytest.raises(StoreError):
             place(store, SCOPE, blob.pointer, tmp_path / "out/name", mode=mode, overwrite=True)
     assert os.listdir(tmp_path / "out") == ["name"]
+
+
+@pytest.mark.parametrize("found", [b"01234", b"", b"0123456789 and more"], ids=["truncated", "empty", "longer"])
+def test_fresh_bytes_that_replace_a_blob_of_another_size_stay(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: bytes
+) -> None:
+    """The size that was seen is the damaged file's: it says nothing about what has its name under the lock."""
+    [blob] = publish(store, staged(b"0123456789"))
+    path = store.path(SCOPE, blob.pointer)
+    assert path is not None
+    path.unlink()
+    path.write_bytes(found)
+    set_aside = store.set_aside
+
+    def after_a_repair(scope: Scope, pointer: str, sha256: str, size_bytes: int, why: str) -> str | None:
+        assert size_bytes == len(found)
+        publish(store, staged(b"0123456789", "other"))
+        return set_aside(scope, pointer, sha256, size_bytes, why)
+
+    monkeypatch.setattr(store, "set_aside", after_a_repair)
+    with pytest.raises(BlobDamaged):
+        place(store, SCOPE, blob.pointer, tmp_path / "out/name")
+    assert path.read_bytes() == b"0123456789"
+    assert [aside.size_bytes for aside in store.quarantined()] == [len(found)]
+    place(store, SCOPE, blob.pointer, tmp_path / "out/name")

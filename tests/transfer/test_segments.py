@@ -12,6 +12,7 @@ import pytest
 from longshore.domain.heads import Head
 from longshore.errors import Reasoned
 from longshore.transfer import Answer, Ask, Memory, Transfer, TransferSettings
+from longshore.transfer.gate import Gate
 from longshore.transfer.segments import Slots, fetch_in_pieces
 from tests.support.nginx import Nginx
 from tests.support.origin import (
@@ -199,6 +200,25 @@ def test_pieces_that_are_redirected_are_never_spliced(origin: Origin) -> None:
                 assert body == THING.body and check_stamps(body) == 1
 
 
+@pytest.mark.parametrize("same_host", [True, False], ids=["same host", "other host"])
+def test_a_redirected_piece_is_no_reason_to_leave_the_host(origin: Origin, same_host: bool) -> None:
+    """The slot is the first stream's: a piece used to ask for another host's, and to give the first one's back."""
+    asked: list[str] = []
+
+    async def on_hop(host: str) -> bool:
+        asked.append(host)
+        return True
+
+    with Origin("127.0.0.2") as other:
+        there = (origin if same_host else other).add("/b", THING)
+        url = origin.add("/a", held(origin), on_range(THING, redirect(there)))
+        got, body = pieces(url, ask=Ask(url, on_hop=on_hop))
+        assert body == THING.body and got.received_bytes == SIZE and got.head.url == url
+        assert asked == []
+        assert origin.count("/b") == other.count("/b") == 0, "no redirect of a piece is followed"
+        assert origin.count("/a") <= 12
+
+
 def test_credentials_in_the_url_go_to_every_piece(origin: Origin) -> None:
     url = origin.add("/a", held(origin), THING).replace("http://", "http://me:pw@")
     assert pieces(url)[1] == THING.body
@@ -317,6 +337,86 @@ def test_cancelling_ends_everything(origin: Origin) -> None:
         assert caught.value.reason == "deadline"
 
     within(canceled)
+
+
+def slow(thing: Thing = THING) -> Behaviour:
+    """Send 64 KiB of the whole body, then nothing for longer than the first look; pieces come at once."""
+
+    def behave(request: Request, wire: Wire) -> None:
+        code, headers, body = honest(thing, request)
+        wire.answer(code, headers, body[:65_536])
+        if code == 200:
+            wire.wait(0.5)
+        wire.send(body[65_536:])
+
+    return behave
+
+
+async def narrowed(gate: Gate, limit: int) -> None:
+    """Let descriptors be missing, so that so many requests may run at once."""
+    for _ in range(2 * limit):
+        await gate.enter()
+    gate.leave(starved=True)
+    for _ in range(2 * limit - 1):
+        gate.leave()
+    assert gate.limit == limit
+
+
+@pytest.mark.parametrize(("limit", "bodies"), [(1, 1), (1, 3), (2, 1), (2, 2), (2, 4)])
+def test_bodies_are_not_divided_while_descriptors_are_short(origin: Origin, limit: int, bodies: int) -> None:
+    """The first streams used to hold every place and to wait for pieces, which waited for a place."""
+    urls = [origin.add(f"/{number}", slow()) for number in range(bodies)]
+    sinks = [Memory() for _ in urls]
+
+    async def all_of_them(transfer: Transfer) -> None:
+        await narrowed(transfer._gate, limit)
+        each = (fetch_in_pieces(transfer, Ask(url), sink, connections=4) for url, sink in zip(urls, sinks, strict=True))
+        await asyncio.wait_for(asyncio.gather(*each), 20)
+
+    within(all_of_them)
+    assert all(sink.body == THING.body for sink in sinks)
+    assert all(origin.count(f"/{number}") == 1 for number in range(bodies))
+
+
+class Narrowing(Slots):
+    """A host whose slot is there when descriptors are no longer: at once, or when the pieces' tasks begin."""
+
+    def __init__(self, gate: Gate, *, later: bool) -> None:
+        self.gate, self.taken, self.later = gate, 0, later
+
+    def take(self) -> bool:
+        self.taken += 1
+        if self.later:
+            asyncio.get_running_loop().call_soon(self.narrow)
+        else:
+            self.narrow()
+        return True
+
+    def narrow(self) -> None:
+        self.gate._limit = 1.0
+
+    def give(self) -> None:
+        self.taken -= 1
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["before the pieces", "as they begin"])
+@pytest.mark.parametrize("bodies", [1, 3])
+def test_pieces_are_given_up_when_descriptors_become_short(origin: Origin, bodies: int, later: bool) -> None:
+    urls = [origin.add(f"/{number}", slow()) for number in range(bodies)]
+    sinks = [Memory() for _ in urls]
+
+    async def all_of_them(transfer: Transfer) -> None:
+        slots = Narrowing(transfer._gate, later=later)
+        each = (
+            fetch_in_pieces(transfer, Ask(url), sink, connections=4, slots=slots)
+            for url, sink in zip(urls, sinks, strict=True)
+        )
+        await asyncio.wait_for(asyncio.gather(*each), 20)
+        assert slots.taken == 0
+
+    within(all_of_them)
+    assert all(sink.body == THING.body for sink in sinks)
+    assert all(origin.count(f"/{number}") == 1 for number in range(bodies))
 
 
 def test_a_real_server_with_a_limit_per_connection(tmp_path: Path) -> None:

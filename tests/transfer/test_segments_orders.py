@@ -20,6 +20,7 @@ from longshore.domain.model import Validators
 from longshore.domain.ranges import ContentRange
 from longshore.errors import Reasoned
 from longshore.transfer import Answer, Ask, Sink, Transfer
+from longshore.transfer.client import NoPieceError
 from longshore.transfer.segments import Slots, _Window
 from tests.support.origin import stamped
 
@@ -87,6 +88,12 @@ class Streams:
 
     def __init__(self) -> None:
         self.all: list[Stream] = []
+        self.short = False
+
+    async def fetch_piece(self, ask: Ask, sink: Sink) -> Answer:
+        if self.short:
+            raise NoPieceError("descriptors are short")
+        return await self.fetch(ask, sink)
 
     async def fetch(self, ask: Ask, sink: Sink) -> Answer:
         stream = Stream(ask, sink)
@@ -226,8 +233,25 @@ def _do(stream: Stream, what: str) -> None:
 
 
 _EVENT = st.tuples(
-    st.integers(0, 7), st.sampled_from([*ENDS, "other version", "pause", "go on", "some bytes", "finish"])
+    st.integers(0, 7),
+    st.sampled_from([*ENDS, "other version", "pause", "go on", "short", "enough", "some bytes", "finish"]),
 )
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_descriptors_become_short_after_the_split(end: str) -> None:
+    """No further piece is asked for: those that run end, and then one stream fetches the rest."""
+
+    async def play(streams: Streams, taker: Taker, settle: Callable[[], Awaitable[None]]) -> None:
+        streams.short = True
+        asked = len(streams.all)
+        streams.all[0].send(TOTAL)
+        for stream in streams.open[1:]:
+            _do(stream, end)
+        await settle()
+        assert len(streams.all) <= asked + 1
+
+    assert check(played(play)) == "ok"
 
 
 @settings(max_examples=150, deadline=None)
@@ -239,6 +263,8 @@ def test_any_order_of_events(events: list[tuple[tuple[int, str], bool]], connect
                 taker.pausing = True
             elif what == "go on":
                 taker.go_on()
+            elif what in ("short", "enough"):
+                streams.short = what == "short"
             elif streams.open:
                 _do(streams.open[which % len(streams.open)], what)
             if turn:

@@ -66,14 +66,15 @@ class Step(Enum):
     ONE_STREAM = "one_stream"  # give the pieces up: one stream fetches the rest
 
 
-def next_step(*, moving: int, parked: bool, connections: int, pieces: bool, held: bool) -> Step:
+def next_step(*, moving: int, parked: bool, connections: int, pieces: bool, held: bool, short: bool) -> Step:
     """Decide what happens after any event, so that a body that is not over always has something that moves it.
 
-    `moving`: streams that receive. `parked`: the first stream has reached bytes that others are to fetch, and waits until one
+    `moving`: streams that receive or have all they need to; one that waits for a place is none. `parked`: the first stream has reached bytes that others are to fetch, and waits until one
     of them is known to. `connections`: how many streams are allowed, the parked one included. `pieces`: there is a piece to
-    ask for. `held`: the sink has paused delivery and will resume it.
+    ask for. `held`: the sink has paused delivery and will resume it. `short`: descriptors are, so requests wait for places;
+    the parked stream may hold the very place that a piece would wait for.
     """
-    if pieces and moving + parked < connections:
+    if pieces and not short and moving + parked < connections:
         return Step.FETCH
     if moving or (held and not parked):
         return Step.WAIT

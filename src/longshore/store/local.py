@@ -240,10 +240,14 @@ class LocalStore(Recovering):
         return name
 
     def set_aside(self, scope: Scope, pointer: str, sha256: str, size_bytes: int, why: str) -> str | None:
-        """See `Store`. The lock of repairs keeps a sound blob that has replaced the damaged one."""
+        """See `Store`. The lock of repairs keeps a sound blob that has replaced the damaged one.
+
+        The hash decides: the size may be that of a truncated file that was replaced before the lock was had.
+        """
         try:
             with self._shelf.at(scope, pointer) as (directory, file), self._linker.alone(REPAIR):
-                if self._problem(scope, pointer, sha256, size_bytes) in (None, Problem.MISSING):
+                found_bytes = os.stat(file, dir_fd=directory, follow_symlinks=False).st_size
+                if self._problem(scope, pointer, sha256, found_bytes) in (None, Problem.MISSING):
                     return None
                 return self._take_away(scope, file, directory, sha256, why)
         except NotFound:

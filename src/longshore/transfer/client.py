@@ -33,6 +33,10 @@ _IDENTITY: Final = "Accept-Encoding: identity"
 _PLAIN: Final[list[HeaderLine]] = [_IDENTITY]
 
 
+class NoPieceError(Exception):
+    """This piece cannot be had like the first answer: one stream must do."""
+
+
 class Transfer:
     """Transfers of one event loop. Make it inside the loop and close it there."""
 
@@ -74,6 +78,28 @@ class Transfer:
         """GET: give the body to the sink. Raise `Reasoned` for every end that is not the body, 304 or 416 asked for."""
         return await self.guard(ask, self._walk(ask, sink))
 
+    @property
+    def short(self) -> bool:
+        """Tell whether descriptors are short, so that requests wait for each other's places."""
+        return self._gate.limit is not None
+
+    async def fetch_piece(self, ask: Ask, sink: Sink) -> Answer:
+        """GET a piece of a body while another request for it runs: one exchange with the URL that gave the first answer.
+
+        Raise `NoPieceError` instead of waiting for a place, of which the other request holds one, and instead of following a
+        redirect, which would move that request's slot to another host. The ask's own deadline and cancel event are not read.
+        """
+        started = time.monotonic()
+        target = read_target(ask.url)
+        if self.short:
+            raise NoPieceError("descriptors are short")
+        line = await self._exchange(ask, target, self._headers(ask, target, own=True, cookies=None), sink, ())
+        head = line.head
+        assert head is not None
+        if head.status in REDIRECTS:
+            raise NoPieceError("redirected")
+        return self._concluded(ask, line, head, started)
+
     async def probe(self, ask: Ask) -> Answer:
         """HEAD: the same without a body."""
         return await self.guard(ask, self._walk(ask, None))
@@ -113,11 +139,7 @@ class Transfer:
             head = line.head
             assert head is not None
             if head.status not in REDIRECTS:
-                self._judge(ask, head, line)
-                answer = self._answer(line, head, started)
-                if line.spent:
-                    line.close()
-                return answer
+                return self._concluded(ask, line, head, started)
             if head.cookies:
                 cookies = cookies or Cookies()
                 cookies.take(target.url, head.cookies)
@@ -209,6 +231,13 @@ class Transfer:
         if ask.on_hop is not None and target.host != current.host and not await ask.on_hop(target.host):
             raise Reasoned("host_busy", f"{target.host} has no free slot", hint=target.host)
         return target
+
+    def _concluded(self, ask: Ask, line: Line, head: Head, started: float) -> Answer:
+        self._judge(ask, head, line)
+        answer = self._answer(line, head, started)
+        if line.spent:
+            line.close()
+        return answer
 
     def _judge(self, ask: Ask, head: Head, line: Line) -> None:
         """Raise for an answer that is none."""

@@ -7,7 +7,8 @@ piece is checked like a resume, and must come from where the first answer came f
 
 Coordination: a stream is one task that fetches one piece, and knows of no other. Every event (a stream ended, bytes were
 delivered, the sink goes on) leads to `_settle`, which asks the pure `next_step` what to do: start a stream for a piece, wait,
-or give the pieces up. Invariant: while the body is not over, a stream receives, or the sink has paused delivery. Streams that
+or give the pieces up. Invariant: while the body is not over, a stream receives, or the sink has paused delivery. A piece never
+waits for a place at the gate, because the first stream holds one: while descriptors are short, no piece is begun. Streams that
 decided by themselves whether others were left could all leave in the same turn. A failed piece is put back and one
 connection less is used; when pieces do not work, one stream fetches the rest: the first one if it is still there, else one
 from the byte that is due, and its end is the end of the fetch.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Final
 
@@ -27,10 +28,11 @@ from longshore.domain.redirects import headers_for
 from longshore.domain.segments import Split, Step, identity, next_step, piece_fault, split
 from longshore.errors import Reasoned
 from longshore.transfer.asks import Answer, Ask, Sink
-from longshore.transfer.client import Transfer
+from longshore.transfer.client import NoPieceError, Transfer
 
 LOOK_S: Final = 0.2  # how long the first stream is watched before anything is decided
 ATTEMPTS: Final = 3  # of one piece
+_Fetch = Callable[[Ask, Sink], Coroutine[None, None, Answer]]
 
 
 class Slots:
@@ -52,10 +54,6 @@ async def fetch_in_pieces(
         return await transfer.fetch(ask, sink)
     plain = replace(ask, deadline_s=0.0, cancel=None)  # the whole has the limits, not every piece
     return await transfer.guard(ask, _Window(transfer, plain, sink, connections, slots or Slots()).run())
-
-
-class _NoPiecesError(Exception):
-    """The server's pieces are not what was asked for: one stream must do."""
 
 
 def _nothing() -> None:
@@ -156,7 +154,7 @@ class _Window:
 
     async def run(self) -> Answer:
         started = self._loop.time()
-        self._first_stream = self._start(self._first, self._ask)
+        self._first_stream = self._start(self._first, self._transfer.fetch, self._ask)
         try:
             answer = await self._over
         finally:
@@ -173,9 +171,9 @@ class _Window:
 
     # --- streams
 
-    def _start(self, piece: _Piece, ask: Ask) -> _Stream:
+    def _start(self, piece: _Piece, fetch: _Fetch, ask: Ask) -> _Stream:
         stream = _Stream(self, piece)
-        task = self._loop.create_task(self._transfer.fetch(ask, stream))
+        task = self._loop.create_task(fetch(ask, stream))
         self._streams[task] = stream
         self._started += 1
         task.add_done_callback(self._ended)
@@ -215,7 +213,7 @@ class _Window:
 
     def _stumbled(self, piece: _Piece, error: BaseException) -> None:
         """Decide what a stream's failure means: for the piece, or for all of the body."""
-        if isinstance(error, _NoPiecesError):
+        if isinstance(error, NoPieceError):
             self._go_on_with_one()
         elif not isinstance(error, Reasoned):
             self._fail(error)
@@ -252,10 +250,11 @@ class _Window:
                 connections=1 + self._hired,
                 pieces=self._has_piece(),
                 held=self._held,
+                short=self._transfer.short,
             )
             if step is Step.FETCH:
                 piece = self._next_piece()
-                self._start(piece, self._ask_for(piece))
+                self._start(piece, self._transfer.fetch_piece, self._ask_for(piece))
                 continue
             if step is Step.ONE_STREAM:
                 self._go_on_with_one()
@@ -286,7 +285,7 @@ class _Window:
         fault = piece_fault(self._head, head, start=piece.at, end=end)
         if fault is not None:
             if piece.end is not None:
-                raise _NoPiecesError(fault)
+                raise NoPieceError(fault)
             raise Reasoned("object_changed", f"the object changed while it was fetched ({fault})")
         if not self._proved:
             self._proved = True
@@ -319,6 +318,8 @@ class _Window:
         self._was_held = self._held
         if self._over.done() or self._first_stream is None:
             return
+        if self._transfer.short:
+            found = None  # pieces would take the places of other bodies
         while found is not None and self._hired < found.count - 1 and self._slots.take():
             self._hired += 1
         if found is None or not self._hired:
@@ -381,7 +382,7 @@ class _Window:
         self._order = deque([piece])
         piece.reopen()
         if first is None:
-            self._start(piece, self._ask_for(piece))
+            self._start(piece, self._transfer.fetch, self._ask_for(piece))
         else:
             first.paused, first.parked = first.paused or first.parked, False
         if not self._held:
