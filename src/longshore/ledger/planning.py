@@ -41,8 +41,10 @@ _TEXTS: Final = (
     "retry_of",
 )
 _SUCCEEDED: Final = frozenset({"completed", "skipped"})
+_FAILED: Final = frozenset({"failed", "canceled"})
 _STATUS: Final = {status.value: status for status in Status}
 _LIMIT: Final = 65_536
+Known = dict[tuple[str, str | None], Row]
 FEW_LANES: Final = 8  # so few are simply marked again
 
 
@@ -54,6 +56,7 @@ def plan(tx: Tx, scope: Scope, requests: Sequence[JobRequest], *, again: Again =
     _check_all(requests)
     tx.enter(scope.tenant_id)
     requests, known, others = _matched(tx, scope, requests, _REPLANNED[again])
+    held = _still_held(tx, scope, requests, known, _REPLANNED[again])
     found: dict[tuple[str, str | None], Row] = {}
     fresh: dict[tuple[str, str | None], int] = {}
     answer: list[Planned | None] = [None] * len(requests)
@@ -63,6 +66,9 @@ def plan(tx: Tx, scope: Scope, requests: Sequence[JobRequest], *, again: Again =
         name = (request.job_type, request.key)
         if request.key is not None and name in fresh:
             twins.append((index, name))
+            continue
+        if request.key is not None and name in held and request.retry_of is None:
+            answer[index] = held[name]
             continue
         row = known.get(name) if request.key is not None else None
         if row is not None and row[2] not in _REPLANNED[again]:
@@ -181,7 +187,29 @@ def _known(tx: Tx, scope: Scope, requests: Sequence[JobRequest]) -> dict[tuple[s
     return known
 
 
-Known = dict[tuple[str, str | None], Row]
+def _still_held(
+    tx: Tx, scope: Scope, requests: Sequence[JobRequest], known: Known, replanned: frozenset[str]
+) -> dict[tuple[str, str | None], Planned]:
+    """Find what is held although the current job failed: one that was to look again must not make it unreachable.
+
+    A retry by hand, and a request to look again, want a new job.
+    """
+    if "completed" in replanned:
+        return {}
+    failed: dict[str, tuple[JobRequest, tuple[str, str | None]]] = {}
+    for request in requests:
+        row = known.get((request.job_type, request.key)) if request.key is not None else None
+        if row is not None and row[2] in _FAILED and row[4] is not None and request.retry_of is None:
+            failed[row[1]] = request, (request.job_type, request.key)
+    if not failed:
+        return {}
+    where = {"tenant_id": scope.tenant_id, "project_id": scope.project_id}
+    held: dict[tuple[str, str | None], Planned] = {}
+    for start, job_id, status, stage, text in tx.all("plan_earlier", job_ids=encoded(sorted(failed)), **where):
+        request, name = failed[start]
+        if name not in held and status in _SUCCEEDED and expect_of(text) == request.expect:
+            held[name] = Planned(job_id, False, _STATUS[status], stage)
+    return held
 
 
 def _matched(

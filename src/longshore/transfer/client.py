@@ -49,6 +49,7 @@ class Transfer:
         self._gate = Gate(settings.concurrency)
         self._watchdog = Watchdog(self._loop, self._reactor, settings)
         self._idle: list[Line] = []
+        self._unclean: set[str] = set()  # hosts that send more than their answers: each request has its own connection
         self._ca_file = ca_file(settings.ca_file)
         self._credentials = with_netrc(settings.credentials, settings.netrc)
         self._closed = False
@@ -161,10 +162,12 @@ class Transfer:
             line = self._line(target)
             most = self._most(ask)
             try:
-                await line.run(ask, target, headers, sink=sink, hops=hops, max_bytes=most)
+                fresh = target.host in self._unclean
+                await line.run(ask, target, headers, sink=sink, hops=hops, max_bytes=most, fresh=fresh)
             except Reasoned:
                 if not line.unclean:
                     raise
+                self._unclean.add(target.host)
                 await line.run(ask, target, headers, sink=sink, hops=hops, max_bytes=most, fresh=True)
             well = True
         except BaseException:

@@ -43,6 +43,41 @@ SELECT idempotency_key, job_id, status, stage
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_type = :job_type
    AND idempotency_key IN (SELECT value FROM {each keys})
 
+-- plan_earlier --
+-- Of jobs that failed: the jobs that they repeat, as far back as the chain goes, whose results are still there.
+WITH RECURSIVE c (start, job_id, depth) AS (
+  SELECT value, value, 0 FROM {each job_ids}
+  UNION ALL
+  SELECT c.start, j.retry_of, c.depth + 1 FROM c
+    CROSS JOIN jobs AS j ON j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = c.job_id
+   WHERE j.retry_of IS NOT NULL AND c.depth < 50)
+SELECT c.start, j.job_id, j.status, j.stage, j.request
+  FROM c
+  CROSS JOIN jobs AS j ON j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = c.job_id
+ WHERE c.depth > 0
+   AND EXISTS (SELECT 1 FROM job_artifacts AS r
+                 CROSS JOIN artifacts AS a ON a.tenant_id = r.tenant_id AND a.project_id = r.project_id AND a.artifact_id = r.artifact_id
+                WHERE r.tenant_id = :tenant_id AND r.project_id = :project_id AND r.job_id = c.job_id
+                  AND r.role = 'result' AND a.availability = 'available')
+ ORDER BY c.start, c.depth
+
+-- plan_earlier @postgres --
+WITH RECURSIVE c (start, job_id, depth) AS (
+  SELECT value COLLATE "C", value COLLATE "C", 0 FROM {each job_ids}
+  UNION ALL
+  SELECT c.start, j.retry_of, c.depth + 1 FROM c
+    JOIN jobs AS j ON j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = c.job_id
+   WHERE j.retry_of IS NOT NULL AND c.depth < 50)
+SELECT c.start, j.job_id, j.status, j.stage, j.request
+  FROM c
+  JOIN jobs AS j ON j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = c.job_id
+ WHERE c.depth > 0
+   AND EXISTS (SELECT 1 FROM job_artifacts AS r
+                 JOIN artifacts AS a ON a.tenant_id = r.tenant_id AND a.project_id = r.project_id AND a.artifact_id = r.artifact_id
+                WHERE r.tenant_id = :tenant_id AND r.project_id = :project_id AND r.job_id = c.job_id
+                  AND r.role = 'result' AND a.availability = 'available')
+ ORDER BY c.start, c.depth
+
 -- plan_forget_tombstone (tenant_id, project_id, job_type, idempotency_key) --
 DELETE FROM tombstones
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_type = :job_type AND idempotency_key = :idempotency_key
