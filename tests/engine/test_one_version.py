@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -157,6 +158,47 @@ def test_a_stop_before_the_verdict_changes_nothing(make_depot: MakeDepot, origin
         failpoints.arm("")
     assert (got.status, got.reason) == (Status.FAILED, reason)
     assert origin.count("/x") <= 2, "the stored body was judged, not fetched again"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_twins_with_other_expectations_are_judged_apart_when_they_look_again(
+    depot: Depot, origin: Origin, order: int
+) -> None:
+    """The stored bytes answer both; the new ones answer only who expects nothing."""
+    url = origin.add("/x", FIRST, OTHER)
+    depot.get([url])
+    digest = hashlib.sha256(FIRST.body).hexdigest()
+    items = [{"url": url}, {"url": url, "sha256": digest}][::order]
+    plain, strict = depot.get(items, refresh=True)[::order]
+    assert plain.ok and plain.artifact is not None
+    assert strict.artifact is None or strict.artifact.sha256 == digest
+    assert origin.count("/x") <= 6
+
+
+def test_a_further_digest_is_checked_although_the_sha256_is_held(depot: Depot, origin: Origin) -> None:
+    url = origin.add("/x", FIRST)
+    depot.get([url])
+    digest = hashlib.sha256(FIRST.body).hexdigest()
+    got = depot.get([{"url": url, "sha256": digest, "digests": [("md5", "0" * 32)]}])[0]
+    assert (got.status, got.reason) == (Status.FAILED, "digest_mismatch")
+
+
+@pytest.mark.parametrize("size", [70_000, SIZE])
+def test_a_candidate_that_was_cut_leaves_nothing_behind(depot: Depot, origin: Origin, size: int) -> None:
+    with Origin("127.0.0.2") as second:
+        url = origin.add("/x", cut(Thing(stamped(1, size)), size - 100))
+        mirror = second.add("/x", Thing(stamped(1, size), etag='"other"'))
+        assert depot.get([{"url": url, "mirrors": [mirror]}])[0].ok
+    end = time.monotonic() + 10
+    while left := list(depot.store.parts()):  # they are removed behind the answer
+        assert time.monotonic() < end, left
+        time.sleep(0.01)
+
+
+def test_a_mirror_that_is_the_url_itself_is_no_further_candidate(depot: Depot, origin: Origin) -> None:
+    url = origin.add("/x", cut(FIRST, CUT), cut(FIRST, 10), FIRST)
+    got = depot.get([{"url": url, "mirrors": [url, url + "#again"]}])[0]
+    assert got.ok
 
 
 def _bytes(got: list[Any]) -> bytes:

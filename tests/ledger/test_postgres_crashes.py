@@ -5,6 +5,9 @@ Every acknowledged job is counted from outside, by a connection of its own.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +22,8 @@ from longshore.domain.model import JobRequest, Lease, Scope
 from longshore.domain.outcomes import Completed
 from longshore.errors import LeaseLost, Unavailable
 from longshore.ledger import Ledger
-from longshore.ledger.postgres import Postgres
+from longshore.ledger.pgwire import Session, Watchdog, cut
+from longshore.ledger.postgres import Patience, Postgres
 from longshore.ledger.records import Settled
 from tests.support.ledgers import build_template
 from tests.support.postgres import REPLICATED, Cluster, Standby
@@ -66,6 +70,36 @@ def _until(true: object) -> None:
     while not true():  # type: ignore[operator]
         assert time.monotonic() < end, "it did not come to that"
         time.sleep(0.005)
+
+
+def test_a_commit_that_the_server_reads_late_fails_once_it_was_asked_about(own_postgres_cluster: Cluster) -> None:
+    """A backend that stands still has not read the COMMIT when we ask; it must not commit when it goes on."""
+    cluster = own_postgres_cluster
+    with cluster.database(cluster.template("ledger", build_template)) as dsn:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            session = Session(connection)
+            connection.execute("BEGIN")
+            connection.execute("INSERT INTO hosts (host, updated_at) VALUES ('late.example', 0)")
+            pid = connection.info.backend_pid
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                with contextlib.suppress(psycopg.Error):
+                    cut_soon = threading.Timer(0.5, lambda: cut(connection))
+                    cut_soon.start()
+                    session.commit()
+                committed = session.is_committed(
+                    lambda: psycopg.connect(dsn, autocommit=True), Watchdog(), Patience(20)
+                )
+            finally:
+                os.kill(pid, signal.SIGCONT)
+        assert not committed
+        _until(lambda: not _alive(cluster, pid))
+        with psycopg.connect(dsn, autocommit=True) as look:
+            assert look.execute("SELECT count(*) FROM hosts WHERE host = 'late.example'").fetchone() == (0,)
+
+
+def _alive(cluster: Cluster, pid: int) -> bool:
+    return bool(cluster.execute(f"SELECT 1 FROM pg_stat_activity WHERE pid = {pid}"))
 
 
 def test_a_server_that_answers_too_early_is_told_not_to(own_postgres_cluster: Cluster) -> None:

@@ -203,8 +203,12 @@ class RemoteStore(Recovering):
         raise StoreUnavailable(f"blob {item.sha256} could not be put: others write it at the same time")
 
     def set_aside(self, scope: Scope, pointer: str, sha256: str, size_bytes: int, why: str) -> str | None:
-        """See `Store`. What was moved is read again: if it is sound, it had replaced the damaged one, and goes back."""
-        if self._problem(scope, pointer, sha256, size_bytes) in (None, Problem.MISSING):
+        """See `Store`. What was moved is read again: if it is sound, it had replaced the damaged one, and goes back.
+
+        The hash decides: the size may be that of a truncated object that was replaced meanwhile.
+        """
+        found_bytes = self.objects.size(pointer)
+        if found_bytes is None or self._problem(scope, pointer, sha256, found_bytes) in (None, Problem.MISSING):
             return None
         failpoints.hit("put.damaged")
         name = self.quarantine(scope, pointer, why)
@@ -213,7 +217,7 @@ class RemoteStore(Recovering):
         moved = QUARANTINE + name
         size = self.objects.size(moved) or 0
         raw = ObjectFile(size, lambda start, end: self.objects.read(moved, start, end))
-        if problem_with(io.BufferedReader(raw, READ_AHEAD), sha256, size_bytes) is None:
+        if problem_with(io.BufferedReader(raw, READ_AHEAD), sha256, size) is None:
             self.restore(scope, name)
             return None
         tell_damaged(sha256, why, name)

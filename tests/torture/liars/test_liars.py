@@ -38,7 +38,7 @@ def test_a_sample(number: int) -> None:
 @pytest.mark.parametrize("number", range(8))
 def test_thousands(number: int) -> None:
     @seed(1000 + number)
-    @settings(max_examples=400, deadline=None, database=None, suppress_health_check=_QUIET, report_multiple_bugs=False)
+    @settings(max_examples=250, deadline=None, database=None, suppress_health_check=_QUIET, report_multiple_bugs=False)
     @given(scenarios())
     def many(scenario: Scenario) -> None:
         _play(scenario)
