@@ -13,10 +13,11 @@ from longshore.domain.keys import check_text
 from longshore.domain.model import Expect, JobRequest, Planned, Scope, Status
 from longshore.domain.requests import download_request
 from longshore.domain.states import DOWNLOAD, TORRENT, first_stage
+from longshore.domain.versions import caller_of
 from longshore.errors import BadInput, Conflict, NotFound
 from longshore.ledger.budgets import check_items
 from longshore.ledger.ids import new_ids
-from longshore.ledger.rows import check_scope, encoded, expect_of, request_text
+from longshore.ledger.rows import caller_in, check_scope, encoded, expect_of, request_text
 from longshore.ledger.tx import Row, Tx
 
 Again = Literal["never", "failed", "always"]
@@ -232,6 +233,8 @@ def _matched(
         row = known.get(name)
         given = request.expect if row is None else expect_of(row[5])
         fits = given is request.expect or is_answer(request.expect, given, row[2] if row else "", results.get(name))
+        if row is not None and row[5] is not None and caller_in(row[5]) != caller_of(request.headers):
+            fits = False  # an older program's key did not hold the headers
         if fits and (row is None or row[2] in replanned):
             given = first.setdefault(name, request.expect)
             fits = given is request.expect or given == request.expect

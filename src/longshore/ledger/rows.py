@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any, Final, TypeVar
 
 from longshore.domain.model import Artifact, Expect, Job, JobRequest, Lease, Scope, Status
+from longshore.domain.versions import NO_CALLER, caller_of
 from longshore.errors import BadInput
 from longshore.ledger.tx import Row
 
@@ -83,6 +84,13 @@ def expect_of(text: str | None) -> Expect:
         return _NOTHING
     body = json.loads(text)
     return _expect_of(body["expect"]) if "expect" in body else _NOTHING
+
+
+def caller_in(text: str | None) -> str:
+    """Return the caller of what `request_text` wrote: a hash of the request's own headers."""
+    if text is None or '"headers"' not in text:
+        return NO_CALLER
+    return caller_of((name, value) for name, value in json.loads(text).get("headers", ()))
 
 
 def job_of(row: Row) -> Job:

@@ -9,15 +9,13 @@ UPDATE url_versions SET caller = '' WHERE NOT EXISTS (
   SELECT 1 FROM jobs AS j
    WHERE j.tenant_id = url_versions.tenant_id AND j.project_id = url_versions.project_id AND j.job_id = url_versions.job_id
      AND j.request LIKE '%"headers"%');
--- Jobs whose requests had headers get keys that no request without them has.
-UPDATE jobs SET idempotency_key = 'headers:' || idempotency_key
- WHERE job_type = 'download' AND idempotency_key IS NOT NULL AND request LIKE '%"headers"%';
 ALTER TABLE url_versions FORCE ROW LEVEL SECURITY;
 ALTER TABLE jobs FORCE ROW LEVEL SECURITY;
 
 -- How a COMMIT ended whose answer was lost: one row per connection, with the number of the last transaction that it
--- committed. Whoever asks closes the row: a COMMIT that the server reads only then fails. The row is written by that transaction itself, so it is there exactly if the transaction is. (Transaction ids
--- cannot tell: after a crash or a promotion the server hands the same ones out again.)
+-- committed. The row is written by that transaction itself, so it is there exactly if the transaction is. Whoever asks
+-- closes it: a COMMIT that the server reads only then fails. (Transaction ids cannot tell: after a crash or a promotion the
+-- server hands the same ones out again.)
 CREATE TABLE commits (
   session TEXT COLLATE "C" PRIMARY KEY,
   number  BIGINT NOT NULL,

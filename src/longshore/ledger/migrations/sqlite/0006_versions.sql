@@ -6,6 +6,3 @@ UPDATE url_versions SET caller = '' WHERE NOT EXISTS (
   SELECT 1 FROM jobs AS j
    WHERE j.tenant_id = url_versions.tenant_id AND j.project_id = url_versions.project_id AND j.job_id = url_versions.job_id
      AND j.request LIKE '%"headers"%');
--- Jobs whose requests had headers get keys that no request without them has.
-UPDATE jobs SET idempotency_key = 'headers:' || idempotency_key
- WHERE job_type = 'download' AND idempotency_key IS NOT NULL AND request LIKE '%"headers"%';
