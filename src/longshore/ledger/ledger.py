@@ -31,7 +31,7 @@ from longshore.domain.model import (
 )
 from longshore.domain.outcomes import Completed, Deferred, Failed, Outcome, Released, Reused
 from longshore.domain.politeness import HostDefaults
-from longshore.errors import BadInput, EffectInDoubt, LeaseLost, LongshoreError
+from longshore.errors import BadInput, EffectInDoubt, LeaseLost, LongshoreError, Unavailable
 from longshore.ledger import (
     advancing,
     budgets,
@@ -55,6 +55,7 @@ from longshore.ledger.tx import Backend, Tx
 
 P = ParamSpec("P")
 T = TypeVar("T")
+MORE = "allow the process more threads or memory"
 Verb = Callable[Concatenate[Tx, P], T]
 
 
@@ -129,6 +130,11 @@ class Ledger(Lists):
         """Tell how many verbs wait for a transaction."""
         return self.backend.queue_length()
 
+    def give_up(self) -> None:
+        """Fail what waits for its turn at the ledger; a server limits that by itself."""
+        if give_up := getattr(self.backend, "give_up", None):
+            give_up()
+
     # Running verbs
 
     def write(self, verb: Verb[P, T], *args: P.args, **kw: P.kwargs) -> T:
@@ -146,7 +152,10 @@ class Ledger(Lists):
     def read_soon(self, verb: Verb[P, T], *args: P.args, **kw: P.kwargs) -> asyncio.Future[T]:
         """Run a verb that only reads without blocking the event loop."""
         call = partial(_call, verb, args, kw)
-        return asyncio.get_running_loop().run_in_executor(self._readers, self.backend.read, call)
+        try:
+            return asyncio.get_running_loop().run_in_executor(self._readers, self.backend.read, call)
+        except (RuntimeError, MemoryError) as error:  # no thread
+            raise Unavailable(f"the ledger cannot be read now: {error or 'no memory'}", hint=MORE) from error
 
     # Planning
 
