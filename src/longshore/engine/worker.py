@@ -352,7 +352,8 @@ class Worker:
         except LongshoreError as error:
             log.error("job %s could not be settled: %s", lease.job_id, error)
         finally:
-            self._tools.clean(lease, done=isinstance(outcome, Completed | Reused) and not held.lost)
+            with suppress(RuntimeError, MemoryError):  # no thread: what stays behind is the reconciler's
+                self._tools.clean(lease, done=isinstance(outcome, Completed | Reused) and not held.lost)
             del self._held[lease.job_id, lease.epoch]
             self._ending -= 1
             if over:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from importlib import import_module
 from itertools import islice
@@ -52,6 +52,7 @@ from longshore.ledger.lists import Lists
 from longshore.ledger.records import Begun, CancelResult, Effect, EffectClass, Host, Intent, Move, Renewed, Settled
 from longshore.ledger.sqlite import Sqlite
 from longshore.ledger.tx import Backend, Tx
+from longshore.threads import Threads
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -74,7 +75,7 @@ class Ledger(Lists):
         self.dialect: Literal["sqlite", "postgres"] = backend.dialect
         self.defaults = HostDefaults()  # of the last claim; hop uses them
         self._after_tenant = ""
-        self._readers = ThreadPoolExecutor(2, thread_name_prefix="ledger-reader")
+        self._readers = Threads(2, thread_name_prefix="ledger-reader")
 
     @classmethod
     def open(
