@@ -15,6 +15,7 @@ LongshoreError
 │   ├── SchemaMismatch            exit 12, newer or older than the program
 │   ├── Damaged                   exit 5, refused and never "repaired"
 │   └── Unavailable               may pass by itself: server away, disk full
+│       └── WaitedEnough          exit 4, it was waited for as long as allowed
 ├── StoreError                    each has a `reason` of domain.reasons
 │   ├── PublishFailed             the part is gone; the bytes must come again
 │   ├── BlobDamaged               exit 5, a stored blob does not have the bytes that its name promises
@@ -113,6 +114,12 @@ class Damaged(LedgerError):
 
 class Unavailable(LedgerError):
     """The ledger does not answer now; it may later."""
+
+
+class WaitedEnough(Unavailable):
+    """The ledger was waited for as long as was allowed."""
+
+    exit_code = 4
 
 
 class StoreError(LongshoreError):

@@ -177,3 +177,61 @@ def test_what_is_fetched_again_has_its_name_even_with_other_bytes(box: Box, orig
     origin.add("/a", Thing(LARGE, etag='"v2"'))
     box("get", url, "-d", box.home / "out").ok()
     assert {path.name: path.read_bytes() for path in (box.home / "out").iterdir()} == {"a": LARGE}
+
+
+def test_a_backup_of_damaged_and_missing_blobs_says_so(box: Box, origin: Origin) -> None:
+    urls = [origin.add(f"/{number}", Thing(BODY + bytes([number]))) for number in range(4)]
+    box("get", *urls).ok()
+    gone, flipped, directory, _ = sorted(blobs(box))
+    gone.unlink()
+    flipped.chmod(0o600)
+    flipped.write_bytes(b"?" + flipped.read_bytes()[1:])
+    directory.unlink()
+    directory.mkdir()
+    ran = box("backup", box.home / "copy")
+    assert ran.code == 5
+    assert "1 blobs copied" in ran.stderr
+    assert "2 damaged, 1 missing" in ran.stderr
+    assert f"missing  {gone.name[:64]}" in ran.stdout
+    assert f"damaged  {flipped.name[:64]}" in ran.stdout
+    again = box("backup", box.home / "copy", "--json")
+    assert again.code == 5
+    [summary] = again.of("summary")
+    assert (summary["damaged"], summary["missing"], summary["there"]) == (2, 1, 1)
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_a_directory_under_a_blobs_name_is_set_aside(box: Box, origin: Origin, *, full: bool) -> None:
+    url = origin.add("/a", Thing(BODY))
+    box("get", url).ok()
+    [path] = blobs(box)
+    path.unlink()
+    path.mkdir()
+    if full:
+        (path / "x").write_text("x")
+    box("get", url, "--force", "--max-wait", "10").ok()
+    healed(box)
+    assert len(aside(box)) == 1
+    assert origin.count("/a") <= 3
+
+
+def test_verify_sets_a_directory_under_a_blobs_name_aside(box: Box, origin: Origin) -> None:
+    box("get", origin.add("/a", Thing(BODY))).ok()
+    [path] = blobs(box)
+    path.unlink()
+    path.mkdir()
+    (path / "x").write_text("x")
+    ran = box("verify")
+    assert ran.code == 5
+    assert "moved to quarantine" in ran.stdout
+    assert len(aside(box)) == 1
+
+
+def test_a_damaged_blob_is_not_told_as_held_offline(box: Box, origin: Origin) -> None:
+    url = origin.add("/a", Thing(BODY))
+    box("get", url).ok()
+    flip(box)
+    ran = box("get", url, "-o", box.home / "out", "--offline")
+    assert ran.code == 5
+    assert "already held" not in ran.stderr.splitlines()[-1]
+    assert "1 held" not in ran.stderr

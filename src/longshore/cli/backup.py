@@ -11,7 +11,7 @@ import click
 
 from longshore.cli.options import Call, common
 from longshore.cli.output import say, size
-from longshore.cli.program import OK
+from longshore.cli.program import DAMAGE, OK
 from longshore.errors import BadInput
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 def command(call: Call, target: Path) -> int:
     """Copy ledger and blobs to TARGET, an empty directory or an earlier backup, which then gets only what is new.
 
-    What is written there is yours alone to read, as the depot is.
+    What is written there is yours alone to read, as the depot is. Exit 5 when blobs are damaged or missing: all others are
+    copied.
     """
     from longshore.depot.backing import backup
     from longshore.depot.wiring import ledger_place, store_place
@@ -39,7 +40,7 @@ def command(call: Call, target: Path) -> int:
         own = [Path(depot.settings.depot), Path(store_place(depot.settings))]
         copied = backup(Path(ledger), depot.store, target, now=depot.ledger.now(), outside=own, note=telling(call))
     tell_copied(call, "backup", copied)
-    return OK
+    return DAMAGE if copied.problems else OK
 
 
 def telling(call: Call) -> Callable[[Copied], None]:
@@ -56,9 +57,17 @@ def telling(call: Call) -> Callable[[Copied], None]:
 
 def tell_copied(call: Call, name: str, copied: Copied) -> None:
     """Say what was moved."""
-    facts = {"items": copied.blobs, "bytes": copied.bytes, "there": copied.there, "missing": copied.missing}
+    for sha256, problem in () if call.json else copied.problems:
+        call.output.text(f"{problem}  {sha256}")
+    facts = {
+        "items": copied.blobs,
+        "bytes": copied.bytes,
+        "there": copied.there,
+        "missing": copied.missing,
+        "damaged": copied.damaged,
+    }
     if call.json:
         call.output.record("summary", {"command": name, **facts})
     elif call.verbosity >= 0:
-        missing = f", {copied.missing} missing" if copied.missing else ""
+        missing = f", {copied.damaged} damaged, {copied.missing} missing" if copied.problems else ""
         say(f"{copied.blobs} blobs copied ({size(copied.bytes)}), {copied.there} there before{missing}")

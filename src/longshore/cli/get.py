@@ -153,9 +153,12 @@ def _got(call: Call, requests: list[JobRequest], how: dict[str, Any], shares: Sh
             )
             if shares:
                 shares.tell_rest(got, depot.ledger.now())
-        placed = place_results(call, depot, requests, got, how)
+        lost: list[Got] = []  # held, as it seemed, and damaged
+        placed = place_results(call, depot, requests, got, how, lost)
+        score.held -= sum(one.held_before for one in lost)
+        score.failed += len(lost)
     if call.json:
-        held = sum(one.held_before and one.ok for one in got)
+        held = sum(one.held_before and one.ok for one in got) - sum(one.held_before for one in lost)
         call.output.record("summary", counts([one.status.value for one in got], held) | {"bytes": score.bytes})
     elif call.verbosity >= 0:
         say(summary_text(score))

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 STDOUT = "-"
 
 
-def place_results(call: Call, depot: Depot, requests: Sequence[JobRequest], got: list[Got], how: dict[str, Any]) -> int:
-    """Place what was got and return the exit code; what replaces a damaged blob replaces its item in `got`."""
+def place_results(
+    call: Call, depot: Depot, requests: Sequence[JobRequest], got: list[Got], how: dict[str, Any], lost: list[Got]
+) -> int:
+    """Place what was got and return the exit code; what replaces a damaged blob replaces its item in `got`; `lost` gets the rest."""
     if not how["output"] and not how["directory"]:
         return OK
     placing = _Placing(call, depot, how)
@@ -38,6 +40,7 @@ def place_results(call: Call, depot: Depot, requests: Sequence[JobRequest], got:
                     f"damaged  {one.url}: {one.message or 'its stored bytes are damaged, and it was not fetched again'}"
                 )
                 placing.code = DAMAGE
+                lost.append(got[place])
     return placing.code
 
 

@@ -15,14 +15,14 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from longshore import failpoints
 from longshore.config.load import check_place
 from longshore.domain.model import Scope
-from longshore.errors import BadInput, Damaged, NoDepot
+from longshore.errors import BadInput, BlobDamaged, Damaged, NoDepot, NotFound, PublishFailed
 from longshore.store import LocalStore, disk
 from longshore.store.proof import problem_with
 
@@ -48,7 +48,15 @@ class Copied:
     blobs: int = 0
     bytes: int = 0
     there: int = 0  # from an earlier backup
-    missing: int = 0  # rows whose bytes are gone: verify names them
+    missing: int = 0  # rows whose bytes are gone
+    damaged: int = 0  # rows whose bytes are others
+    problems: list[tuple[str, str]] = field(default_factory=list)  # SHA-256 and what is wrong with it
+
+    def lost(self, sha256: str, *, damaged: bool) -> None:
+        """Count a blob that could not be copied."""
+        self.damaged += damaged
+        self.missing += not damaged
+        self.problems.append((sha256, "damaged" if damaged else "missing"))
 
 
 def backup(
@@ -77,7 +85,7 @@ def backup(
             note(copied)
     os.sync()
     os.replace(target / "ledger.new", target / LEDGER)
-    body = {"made_at": now, "blobs": copied.blobs + copied.there, "missing": copied.missing}
+    body = {"made_at": now, "blobs": copied.blobs + copied.there, "missing": copied.missing, "damaged": copied.damaged}
     _write_note(target, body)
     failpoints.hit("backup.end")
     return copied
@@ -98,7 +106,7 @@ def restore(
         if found.is_file() and not found.is_symlink():
             _copy_file(found, depot / STORE / pointer, sha256, size, copied)
         else:
-            copied.missing += 1
+            copied.lost(sha256, damaged=False)
         failpoints.hit("restore.blob")
         if note is not None:
             note(copied)
@@ -212,11 +220,13 @@ def _blobs(ledger: Path) -> Iterator[tuple[Scope, str, int, str]]:
 def _copy_blob(store: Store, scope: Scope, sha256: str, size: int, pointer: str, target: Path, copied: Copied) -> None:
     if _is_there(target, sha256, size, copied):
         return
-    if (found := store.path(scope, pointer)) is not None and not found.exists():
-        copied.missing += 1
-        return
-    with store.open(scope, pointer) as source:
-        _write_blob(source, target, sha256, copied)
+    try:
+        with store.open(scope, pointer) as source:
+            _write_blob(source, target, sha256, copied)
+    except NotFound:
+        copied.lost(sha256, damaged=False)
+    except (PublishFailed, BlobDamaged):  # not a file, or unreadable
+        copied.lost(sha256, damaged=True)
 
 
 def _copy_file(found: Path, target: Path, sha256: str, size: int, copied: Copied) -> None:
@@ -251,7 +261,7 @@ def _write_blob(source: object, target: Path, sha256: str, copied: Copied) -> No
             size += len(piece)
     if digest.hexdigest() != sha256:
         temporary.unlink()
-        copied.missing += 1
+        copied.lost(sha256, damaged=True)
         return
     os.chmod(temporary, 0o440)
     os.replace(temporary, target)

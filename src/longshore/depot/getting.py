@@ -19,6 +19,7 @@ from longshore.domain.states import TERMINAL, Status
 from longshore.engine.errands import Tally
 from longshore.engine.known import ANEW
 from longshore.engine.lost import results_and_gone
+from longshore.engine.patience import answered
 from longshore.engine.questions import Standing, active_due, attempts_named, results_named, standings
 from longshore.ledger.planning import Again, plan
 
@@ -63,7 +64,8 @@ class Getting(Working):
         if force:
             requests = [replace(request, params={**request.params, **ANEW}) for request in requests]
         again: Again = "always" if refresh or force else "failed"
-        planned, held = await self._planned(where, requests, again=again, begin=self._beginner(listener, helpers))
+        begin = self._beginner(listener, helpers)
+        planned, held = await self._planned(where, requests, again=again, begin=begin, max_wait_s=max_wait_s)
         over = {one.job_id for one in planned if one.status in TERMINAL}
         waiting = tuple(dict.fromkeys(one.job_id for one in planned if one.job_id not in over))
         ended: dict[str, Got] = {}
@@ -120,24 +122,24 @@ class Getting(Working):
         return ended
 
     async def _planned(
-        self, scope: Scope, requests: Sequence[JobRequest], *, again: Again, begin: Begin
+        self, scope: Scope, requests: Sequence[JobRequest], *, again: Again, begin: Begin, max_wait_s: float | None
     ) -> tuple[list[Planned], dict[str, Artifact]]:
         """Plan; a completed job whose bytes are gone gets a successor. Return what is held, by job, too."""
-        planned = await self._planned_once(scope, requests, again=again, begin=begin)
+        planned = await self._planned_once(scope, requests, again=again, begin=begin, max_wait_s=max_wait_s)
         done = [one.job_id for one in planned if one.status in {Status.COMPLETED, Status.SKIPPED}]
-        held = await self._held(scope, done) if done else {}
+        held = await answered(self.ledger, max_wait_s, asyncio.ensure_future(self._held(scope, done))) if done else {}
         lost = set(done).difference(held)
         places = [place for place, one in enumerate(planned) if one.job_id in lost]
         if places:
             again_asked = [requests[place] for place in places]
-            anew = await self.ledger.soon(plan, scope, again_asked, again="always")
+            anew = await answered(self.ledger, max_wait_s, self.ledger.soon(plan, scope, again_asked, again="always"))
             begin(again_asked, anew)
             for place, one in zip(places, anew, strict=True):
                 planned[place] = one
         return planned, held
 
     async def _planned_once(
-        self, scope: Scope, requests: Sequence[JobRequest], *, again: Again, begin: Begin
+        self, scope: Scope, requests: Sequence[JobRequest], *, again: Again, begin: Begin, max_wait_s: float | None
     ) -> list[Planned]:
         """Plan in batches. What is asked for twice is planned once: helpers may be done with it before the second."""
         first: dict[tuple[str, str | int, Expect], int] = {}
@@ -149,7 +151,7 @@ class Getting(Working):
         left = iter(first.values())
         while places := list(islice(left, BATCH)):
             batch = [requests[place] for place in places]
-            jobs = await self.ledger.soon(plan, scope, batch, again=again)
+            jobs = await answered(self.ledger, max_wait_s, self.ledger.soon(plan, scope, batch, again=again))
             planned.update(zip(places, jobs, strict=True))
             begin(batch, jobs)
         twins = [place for place, one in enumerate(same) if one != place]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final
@@ -16,6 +17,7 @@ from longshore.domain.redaction import safe_url
 from longshore.engine.crew import bury, crew
 from longshore.engine.errands import Errand, Tally
 from longshore.engine.lost import plan_lost_again
+from longshore.engine.patience import answered
 from longshore.engine.worker import Worker
 from longshore.ledger.planning import Again, plan
 
@@ -84,7 +86,7 @@ class Working(Base):
             more=more,
         )
         self.yard.liveness.hold()
-        await bury(self.yard)
+        await answered(self.ledger, max_wait_s, asyncio.ensure_future(bury(self.yard)))
         # Torrents are kept in step by whoever stays; without torrent jobs that asks nobody for anything.
         async with crew(self.yard, on_note or self.on_note, details=details) as tools, self._torrents(forever):
             worker = Worker(tools)
@@ -98,6 +100,7 @@ class Working(Base):
                 return tally
             finally:
                 self._workers.discard(worker)
+                self.yard.liveness.forsaken |= worker.forsaken
 
     def _torrents(self, forever: bool) -> AbstractAsyncContextManager[None]:
         if not forever:

@@ -100,6 +100,12 @@ _ALL: Final = (
         "raise `ulimit -n`; work goes on with fewer connections",
     ),
     Reason(
+        "too_few_resources",
+        _I,
+        "the process may not start another thread, or has no memory left",
+        "raise `ulimit -u`, `ulimit -v` or the limits of its container; work goes on by itself",
+    ),
+    Reason(
         "disk_full",
         _I,
         "no room on the store's disk; counts as an attempt only where the disk is not full but these bytes do not fit",

@@ -26,6 +26,7 @@ from longshore.engine.publisher import Publisher
 from longshore.engine.receive import Receiver
 from longshore.engine.watch import Watch
 from longshore.ledger.sweeping import release_dead
+from longshore.threads import Threads
 from longshore.transfer import Transfer
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Yard:
 @asynccontextmanager
 async def crew(yard: Yard, listener: Listener | None, *, details: bool = True) -> AsyncIterator[Tools]:
     """Make the tools of one worker in the running loop; without `details` its notes say what is counted, no more."""
-    threads = ThreadPoolExecutor(STORE_THREADS, "longshore-store")
+    threads = Threads(STORE_THREADS, "longshore-store").begun()
     (settings, limits), ledger, store = within_the_limit(yard.engine, yard.transfer), yard.ledger, yard.store
     watch = Watch(ledger.now, store.path, listener, details=details)
     async with Transfer(limits, yard.policy) as transfer:

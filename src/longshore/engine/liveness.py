@@ -42,6 +42,7 @@ class Liveness:
         self.owner = owner
         self._directory = directory
         self._descriptor: int | None = None
+        self.forsaken = False  # leases of ours could not be given back: whoever finds our file does it
 
     def hold(self) -> None:
         """Make our file appear already locked: it is locked under another name and then renamed."""
@@ -56,7 +57,8 @@ class Liveness:
     def release(self) -> None:
         """Say good-bye: nothing of ours is held any more."""
         if self._descriptor is not None:
-            self._file(self.owner).unlink(missing_ok=True)
+            if not self.forsaken:
+                self._file(self.owner).unlink(missing_ok=True)
             os.close(self._descriptor)
             self._descriptor = None
 

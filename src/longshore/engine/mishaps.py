@@ -20,6 +20,7 @@ from longshore.errors import (
 )
 
 log = logging.getLogger(__name__)
+_NO_THREAD: Final = "can't start new thread"
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -42,10 +43,19 @@ def mishap_of(error: BaseException) -> Mishap:
             return Mishap("store_unavailable", f"the ledger: {error}")
         case NotFound():
             return Mishap("input_missing", str(error))
+        case _ if is_want(error):
+            return Mishap("too_few_resources", str(error) or "no memory left")
         case OSError():
             return Mishap("disk_full" if error.errno in _FULL else "disk_error", error.strerror or str(error))
         case _:
             return _unforeseen(error)
+
+
+def is_want(error: BaseException) -> bool:
+    """Tell whether the system refused a thread or memory; says nothing about the job."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_THREAD in str(error))
 
 
 def _reasoned(error: Reasoned) -> Mishap:

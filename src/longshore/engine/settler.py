@@ -29,6 +29,8 @@ class Settler:
 
     def __init__(self, ledger: Ledger, patience_s: float) -> None:
         self._ledger, self._patience_s = ledger, patience_s
+        self._hurried = False
+        self.forsaken = False  # some leases stay as they are, although nobody works on them any more
         self._queue: list[Ended] = []
         self._busy: set[asyncio.Task[None]] = set()
 
@@ -40,6 +42,11 @@ class Settler:
             loop.call_soon(self._flush)
         self._queue.append((lease, outcome, done))
         return done
+
+    def hurry(self) -> None:
+        """Wait no longer for a ledger that does not take what has ended: its leases run out by themselves."""
+        self._hurried = True
+        self._ledger.give_up()
 
     async def idle(self) -> None:
         """Wait until everything handed in is written."""
@@ -81,8 +88,9 @@ class Settler:
             except Unavailable as away:
                 if not tries:  # whoever watches must know why nothing moves
                     log.warning("endings cannot be written, and wait: %s", away)
-                if time.monotonic() > end:
-                    raise LeaseLost("the ledger was away for longer than the lease") from None
+                self.forsaken = self.forsaken or self._hurried
+                if self._hurried or time.monotonic() > end:
+                    raise LeaseLost("the ledger was away for longer than it may be waited for") from None
                 await asyncio.sleep(PATIENCE_S[min(tries, len(PATIENCE_S) - 1)])
                 tries += 1
             else:

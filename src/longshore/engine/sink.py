@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from longshore.domain.model import Lease
 from longshore.domain.resume import ComparePrefix, Continue, Decision, Restart
 from longshore.domain.verdict import JUDGE_BYTES, kept_fields
+from longshore.engine.mishaps import mishap_of
 from longshore.errors import LongshoreError, Reasoned, StoreError
 
 if TYPE_CHECKING:
@@ -239,6 +240,9 @@ class BodySink:
             self._failed = error
         except OSError as error:  # a disk that does not read: without this the transfer would stay paused for ever
             self._failed = StoreError(f"opening a part: {error.strerror}")
+        except Exception as error:  # noqa: BLE001 -- no thread, no memory: whatever it is, the transfer must not stay paused
+            mishap = mishap_of(error)
+            self._failed = Reasoned(mishap.reason, mishap.message)
         self.resume()
 
     def _make_part(self, head: Head, start_over: bool) -> Part:

@@ -25,6 +25,7 @@ from longshore.engine.duties import Duties
 from longshore.engine.errands import Errand, Held, Tally, Tools
 from longshore.engine.heartbeat import Heartbeat
 from longshore.engine.mishaps import mishap_of
+from longshore.engine.patience import Patience
 from longshore.engine.questions import active_due, work_due
 from longshore.engine.settler import Settler
 from longshore.errors import LeaseLost, LedgerError, LongshoreError, Unavailable
@@ -55,6 +56,7 @@ class Worker:
         self._errand: Errand | None = None
         self._idle_at: float | None = None  # since then there is work left, but nothing can be claimed
         self._settler = Settler(tools.ledger, tools.settings.lease.ttl_s)
+        self._patience = Patience(lambda: len(self._held) > self._ending, self._settler.hurry, None)
         self._progress_at = time.monotonic()
         self.tally = Tally()
         tools.watch.on_failure = lambda: self._drain_now("nobody listens any more")
@@ -76,6 +78,11 @@ class Worker:
         """Whose jobs are worked on; None: everybody's."""
         return self._errand.scope if self._errand else None
 
+    @property
+    def forsaken(self) -> bool:
+        """Tell whether leases of ours could not be given back."""
+        return self._settler.forsaken
+
     def notify(self) -> None:
         """Say, from any thread, that there may be something to claim."""
         self._call(self._wake.set)
@@ -95,11 +102,13 @@ class Worker:
     def _drain_now(self, why: str) -> None:
         self.tally.stopped_by = self.tally.stopped_by or why
         self._draining = True
+        self._patience.end_within(self._settings.drain_s)
         self._tools.turn_away()  # now, not when the loop comes round: a place that gets free meanwhile is nobody's
         self._wake.set()
 
     def _abort_now(self) -> None:
         self._drain_now("asked to stop")
+        self._patience.end_within(0)
         for held in self._held.values():
             held.stop(Released())
 
@@ -130,7 +139,8 @@ class Worker:
         self._named = None if errand.job_ids is None else dict.fromkeys(errand.job_ids)
         self._expecting = errand.more is not None
         heart = Heartbeat(self._ledger, self._settings.lease, self._leases, self._on_lost, self._on_cancel)
-        async with heart, Duties(self, self._tools):
+        self._patience.limit_s = None if errand.forever else errand.max_wait_s
+        async with self._patience, heart, Duties(self, self._tools):
             try:
                 await self._loop(errand)
             finally:
@@ -163,9 +173,21 @@ class Worker:
                 if not self._full:
                     log.warning("the ledger does not answer: %s", away)
                     self._look_for_room()
-                if not self._held and not errand.forever and (not self._full or self._waited_enough(errand)):
-                    raise  # a full disk is waited for, as the store's is
+                if not self._held and not errand.forever and self._enough_of(away, errand):
+                    return
                 await self._rest(POLL_S[-1])
+
+    def _enough_of(self, away: Unavailable, errand: Errand) -> bool:
+        """Tell whether a ledger that does not answer was waited for long enough; raise if nobody said how long that is."""
+        if errand.max_wait_s is None:
+            if self._full:
+                return False  # a full disk is waited for, as the store's is
+            raise away
+        if not self._waited_enough(errand):
+            return False
+        log.warning("gave up after %g s without progress: %s", errand.max_wait_s, away)
+        self.tally.left = True
+        return True
 
     async def _claim(self, errand: Errand) -> int:
         """Take as many leases as there are places for; give how many came."""
@@ -330,11 +352,13 @@ class Worker:
         except LongshoreError as error:
             log.error("job %s could not be settled: %s", lease.job_id, error)
         finally:
-            self._tools.clean(lease, done=isinstance(outcome, Completed | Reused) and not held.lost)
+            with suppress(RuntimeError, MemoryError):  # no thread: what stays behind is the reconciler's
+                self._tools.clean(lease, done=isinstance(outcome, Completed | Reused) and not held.lost)
             del self._held[lease.job_id, lease.epoch]
             self._ending -= 1
             if over:
                 self._progress_at = time.monotonic()
+                self._patience.moved()
             elif self._named is not None:
                 self._named[lease.job_id] = None
             self._wake.set()

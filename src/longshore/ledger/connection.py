@@ -22,6 +22,7 @@ CHECKPOINT_PAGES: Final = 8_192
 BULK_PAGES: Final = 32_768  # for whoever only writes a great deal: pages that change again and again are copied once
 PRAGMAS: Final[dict[str, int | str]] = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
 SWITCH_S: Final = 60.0
+HELD: Final = "a process stands still in a transaction on it: let it go on or end it, then repeat"
 LOG_BYTES: Final = 65_536  # below this SQLite cannot even make the files that a reader needs
 
 
@@ -111,6 +112,8 @@ def _what_to_do(error: BaseException) -> str | None:
     """A ledger needs room and the right to write even to be read: its log lies beside it."""
     if isinstance(error, apsw.FullError):
         return "the disk is full: make room, then repeat"
+    if isinstance(error, apsw.BusyError):
+        return HELD
     if isinstance(error, apsw.IOError):
         return "is the disk full? make room; otherwise check the disk and the kernel's log"
     if isinstance(error, (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from importlib import import_module
 from itertools import islice
@@ -31,7 +31,7 @@ from longshore.domain.model import (
 )
 from longshore.domain.outcomes import Completed, Deferred, Failed, Outcome, Released, Reused
 from longshore.domain.politeness import HostDefaults
-from longshore.errors import BadInput, EffectInDoubt, LeaseLost, LongshoreError
+from longshore.errors import BadInput, EffectInDoubt, LeaseLost, LongshoreError, Unavailable
 from longshore.ledger import (
     advancing,
     budgets,
@@ -52,9 +52,11 @@ from longshore.ledger.lists import Lists
 from longshore.ledger.records import Begun, CancelResult, Effect, EffectClass, Host, Intent, Move, Renewed, Settled
 from longshore.ledger.sqlite import Sqlite
 from longshore.ledger.tx import Backend, Tx
+from longshore.threads import Threads
 
 P = ParamSpec("P")
 T = TypeVar("T")
+MORE = "allow the process more threads or memory"
 Verb = Callable[Concatenate[Tx, P], T]
 
 
@@ -73,7 +75,7 @@ class Ledger(Lists):
         self.dialect: Literal["sqlite", "postgres"] = backend.dialect
         self.defaults = HostDefaults()  # of the last claim; hop uses them
         self._after_tenant = ""
-        self._readers = ThreadPoolExecutor(2, thread_name_prefix="ledger-reader")
+        self._readers = Threads(2, thread_name_prefix="ledger-reader")
 
     @classmethod
     def open(
@@ -129,6 +131,11 @@ class Ledger(Lists):
         """Tell how many verbs wait for a transaction."""
         return self.backend.queue_length()
 
+    def give_up(self) -> None:
+        """Fail what waits for its turn at the ledger; a server limits that by itself."""
+        if give_up := getattr(self.backend, "give_up", None):
+            give_up()
+
     # Running verbs
 
     def write(self, verb: Verb[P, T], *args: P.args, **kw: P.kwargs) -> T:
@@ -146,7 +153,10 @@ class Ledger(Lists):
     def read_soon(self, verb: Verb[P, T], *args: P.args, **kw: P.kwargs) -> asyncio.Future[T]:
         """Run a verb that only reads without blocking the event loop."""
         call = partial(_call, verb, args, kw)
-        return asyncio.get_running_loop().run_in_executor(self._readers, self.backend.read, call)
+        try:
+            return asyncio.get_running_loop().run_in_executor(self._readers, self.backend.read, call)
+        except (RuntimeError, MemoryError) as error:  # no thread
+            raise Unavailable(f"the ledger cannot be read now: {error or 'no memory'}", hint=MORE) from error
 
     # Planning
 

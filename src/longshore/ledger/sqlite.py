@@ -7,6 +7,7 @@ IMMEDIATE, because SQLite's own busy handler sleeps and starves.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 import time
@@ -25,13 +26,19 @@ from longshore.domain.budgets import NO_BUDGET, Budget
 from longshore.domain.model import Micros
 from longshore.errors import LongshoreError, Unavailable
 from longshore.ledger import turns
-from longshore.ledger.connection import connect, translated, wall_clock
+from longshore.ledger.connection import HELD, connect, translated, wall_clock
 from longshore.ledger.statements import Dialect, Statement, statements
 from longshore.ledger.tx import Row, Tx
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 GROUP: Final = 64  # verbs that may share one commit
 BLOCKS: Final = (256, 64, 16)  # rows of an insert or update that are one step: see _in_blocks
+
+BUSY_S: Final = 60.0  # how long a transaction of another program is waited for
+SAY_S: Final = 2.0  # after so long whoever watches is told what is waited for
+HURRY_S: Final = 30.0  # for so long after giving up nothing waits for its turn
+CLOSE_S: Final = 5.0  # how long the end of what is queued is waited for
 
 failpoints.declare("ledger.begin", "ledger.commit", "ledger.committed")
 
@@ -114,6 +121,8 @@ class _Call:
 
     def settle(self, error: BaseException | None = None) -> None:
         """Hand the outcome to whoever waits."""
+        if self.future.done():  # given up meanwhile
+            return
         if (failure := self.error or error) is not None:
             self.future.set_exception(failure)
         else:
@@ -134,6 +143,10 @@ class Sqlite:
         self._lock = os.open(lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._readers: list[apsw.Connection] = []
         self._queue: deque[_Call] = deque()
+        self._coming: list[_Call] = []  # wait for their turn
+        self._busy_at = 0.0  # since then another program's transaction is waited for
+        self._hurried_until = 0.0
+        self._writer.set_busy_handler(self._wait_busy)
         self._wake = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="ledger-writer", daemon=True)
@@ -153,9 +166,42 @@ class Sqlite:
         with self._wake:
             if self._closed:
                 raise Unavailable(f"{self.path}: the ledger is closed")
-            self._queue.append(item)
-            self._wake.notify()
+            if self._coming and self._hurried:
+                item.future.set_exception(self._given_up())
+            else:
+                self._queue.append(item)
+                self._wake.notify()
         return item.future
+
+    def give_up(self) -> None:
+        """Fail whatever waits for its turn, and for a while whatever would have to. What has begun goes on."""
+        with self._wake:
+            self._hurried_until = time.monotonic() + HURRY_S
+            waiting = [*self._coming, *self._queue]
+            self._queue.clear()
+            for call in waiting:
+                call.settle(self._given_up())
+
+    @property
+    def _hurried(self) -> bool:
+        return time.monotonic() < self._hurried_until
+
+    def _given_up(self) -> Unavailable:
+        return Unavailable(f"{self.path}: the ledger is held by another process", hint=HELD)
+
+    def _wait_busy(self, before: int) -> bool:
+        """Wait a little for another program's transaction; False: do not wait any longer."""
+        now = time.monotonic()
+        if not before:
+            self._busy_at = now
+        waited = now - self._busy_at
+        if waited > BUSY_S or self._hurried or (self._closed and waited > CLOSE_S):
+            return False
+        pause = min(0.001 * 2 ** min(before, 6), 0.05)
+        if waited < SAY_S <= waited + pause:
+            log.warning("%s: another program is in a transaction on the ledger, and is waited for", self.path)
+        time.sleep(pause)
+        return True
 
     def read(self, call: Callable[[Tx], T]) -> T:
         """Run a verb on a snapshot, in the caller's thread."""
@@ -184,10 +230,11 @@ class Sqlite:
             self._wake.notify()
         if already:
             return
-        self._thread.join()
+        self._thread.join(1.0 if self._hurried else None)
         while self._readers:
             self._readers.pop().close()
-        os.close(self._lock)
+        if not self._thread.is_alive():  # otherwise it waits for a process that stands still, and ends with ours
+            os.close(self._lock)
 
     def _work(self) -> None:
         while True:
@@ -197,7 +244,8 @@ class Sqlite:
                 if not self._queue:
                     break
                 group = [self._queue.popleft() for _ in range(min(GROUP, len(self._queue)))]
-            group = [call for call in group if call.future.set_running_or_notify_cancel()]
+                group = [call for call in group if call.future.set_running_or_notify_cancel()]
+                self._coming = group
             if group:
                 self._commit(group)
         self._writer.close()
@@ -215,6 +263,8 @@ class Sqlite:
         except (apsw.Error, OSError) as error:
             failure = translated(error, self.path)
             failure.__cause__ = error
+        with self._wake:
+            self._coming = []
         for call in group:
             call.settle(failure)
 
@@ -222,6 +272,8 @@ class Sqlite:
         writer = self._writer
         failpoints.hit("ledger.begin")
         writer.execute("BEGIN IMMEDIATE")
+        with self._wake:  # it is our turn: from here on nobody gives up, and what was given up is not done
+            group, self._coming = [call for call in group if not call.future.done()], []
         try:
             tx = SqliteTx(writer, self.now(), self.budget)
             for call in group:

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from longshore import failpoints
 from longshore.store import disk
+from longshore.threads import Threads
 
 FEW = 8
 POOL = 8
@@ -69,7 +70,7 @@ class Barriers:
         for fd in fds:
             disk.start_writeback(fd)
         with self._lock:
-            self._pool = self._pool or ThreadPoolExecutor(POOL, "longshore-fsync")
+            self._pool = self._pool or Threads(POOL, "longshore-fsync")
         futures = [self._pool.submit(os.fsync, fd) for fd in fds]
         errors = [future.exception() for future in futures]
         for error in errors:

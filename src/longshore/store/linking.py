@@ -93,10 +93,13 @@ def problem_of(file: str, directory: int, item: Staged) -> Problem | None:
         return Problem.MISSING
     except OSError as error:
         return disk.unreadable(error)
+    stat = os.fstat(fd)
+    if (
+        not S_ISREG(stat.st_mode) or stat.st_size != item.size_bytes
+    ):  # before it is a file for Python: a directory is none
+        os.close(fd)
+        return Problem.WRONG_SIZE
     with os.fdopen(fd, "rb", buffering=0) as blob:
-        stat = os.fstat(fd)
-        if not S_ISREG(stat.st_mode) or stat.st_size != item.size_bytes:
-            return Problem.WRONG_SIZE
         try:
             return problem_with(blob, item.sha256, item.size_bytes)
         except OSError as error:

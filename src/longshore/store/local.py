@@ -15,11 +15,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import BinaryIO, Final
 
 from longshore import failpoints
 from longshore.domain.model import Blob, Scope
-from longshore.errors import NotFound, PublishFailed, StoreError
+from longshore.errors import BlobDamaged, NotFound, PublishFailed, StoreError
 from longshore.store import disk, names
 from longshore.store.barriers import Barrier, Barriers
 from longshore.store.contract import Staged
@@ -318,9 +319,13 @@ class LocalStore(Recovering):
         return Path(f"{self.root}/{names.parse(scope, pointer).pointer}")  # joining parts takes three times as long
 
     def open(self, scope: Scope, pointer: str) -> BinaryIO:
-        """Open a blob for reading."""
+        """Open a blob for reading; what is not a plain file is a damaged blob."""
         with self._shelf.at(scope, pointer) as (directory, file):
-            return os.fdopen(os.open(file, disk.READ, dir_fd=directory), "rb")
+            fd = os.open(file, disk.READ | os.O_NONBLOCK, dir_fd=directory)
+            if not S_ISREG(os.fstat(fd).st_mode):
+                os.close(fd)
+                raise BlobDamaged(file[:64])
+            return os.fdopen(fd, "rb")
 
     def remove(self, scope: Scope, pointer: str) -> bool:
         """Remove a blob that no row points to; False if it was gone."""

@@ -68,7 +68,8 @@ def place(
 
 
 def _set_aside(store: Store, scope: Scope, pointer: str, damaged: BlobDamaged) -> BlobDamaged:
-    with store.open(scope, pointer) as file:
+    size_bytes = 0
+    with contextlib.suppress(BlobDamaged), store.open(scope, pointer) as file:
         size_bytes = file.seek(0, os.SEEK_END)
     aside = store.set_aside(scope, pointer, damaged.sha256, size_bytes, "placing: wrong_hash")
     return BlobDamaged(damaged.sha256, aside=aside is not None)

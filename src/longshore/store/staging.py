@@ -14,7 +14,6 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from stat import S_ISREG
@@ -30,6 +29,7 @@ from longshore.store.quarantine import Quarantine
 from longshore.store.room import Rooms
 from longshore.store.scopes import read_note, write_note
 from longshore.store.settings import StoreSettings
+from longshore.threads import Threads
 
 AREAS: Final = ("parts", "small", "quarantine", "room")
 PUMP_THREADS: Final = 8
@@ -63,7 +63,7 @@ class Staging:
         self.settings = settings
         self.quarantine = Quarantine(self.areas["quarantine"])
         self.rooms = Rooms(self.areas["room"], settings.quota, used_bytes)
-        self._pool = ThreadPoolExecutor(PUMP_THREADS, "longshore-pump")
+        self._pool = Threads(PUMP_THREADS, "longshore-pump")
         self._buffers = Buffers()
 
     def mend(self) -> bool:

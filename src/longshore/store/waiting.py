@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import BinaryIO
 
 from longshore.domain.model import Blob, Scope
-from longshore.errors import DiskFull, NotFound, OverBudget, PublishFailed, StoreError, StoreUnavailable
+from longshore.errors import BlobDamaged, DiskFull, NotFound, OverBudget, PublishFailed, StoreError, StoreUnavailable
 from longshore.store import disk, names
 from longshore.store.contract import Staged
 from longshore.store.parts import Part, PartFacts
@@ -230,6 +230,8 @@ class Recovering(WaitingRoom):
             return Problem.MISSING
         except StoreUnavailable:
             raise
+        except BlobDamaged:  # not a plain file
+            return Problem.WRONG_SIZE
         except StoreError:
             return Problem.UNREADABLE
         except OSError as error:
