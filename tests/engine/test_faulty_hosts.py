@@ -9,7 +9,9 @@ import pytest
 from longshore.depot import Depot
 from longshore.domain.notes import Note
 from longshore.domain.requests import download_request
+from longshore.ledger.hosts import host_facts
 from tests.engine.conftest import MakeDepot
+from tests.support.liar_ftp import LiarFtp
 from tests.support.origin import Origin, Thing, stamped, status
 from tests.support.wire import Request, Wire
 
@@ -80,3 +82,14 @@ def test_jobs_with_mirrors_leave_a_faulty_host(depot: Depot, origin: Origin) -> 
             depot.add([download_request(origin.add(f"/{n}", status(500)), mirrors=(good,))])
         assert depot.run(max_wait_s=PATIENCE_S).completed == 20
         assert max(origin.count(f"/{n}") for n in range(20)) <= 2
+
+
+def test_an_ftp_server_that_refuses_is_not_silent(make_depot: MakeDepot) -> None:
+    with LiarFtp(b"", greeting="421 too many users") as server:
+        depot = make_depot(retry={"base_s": 0.01, "cap_s": 0.05, "max_attempts": 2})
+        depot.add([download_request(server.url())])
+        assert depot.run(max_wait_s=PATIENCE_S).failed == 1
+        (job,) = depot.jobs()
+        assert job.reason == "connect" and "421 too many users" in (job.message or "")
+        (facts,) = depot.ledger.read(host_facts, [host.host for host in depot.ledger.hosts()]).values()
+        assert (facts.failures, facts.silent_since) == (2, None)
