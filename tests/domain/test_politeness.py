@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from longshore.domain.model import SECOND
-from longshore.domain.politeness import HostDefaults, HostFacts, HostUse, allowance, given_up, rests_until
+from longshore.domain.politeness import (
+    HostDefaults,
+    HostFacts,
+    HostUse,
+    Verdict,
+    allowance,
+    given_up,
+    judged,
+    rests_until,
+)
 
 DEFAULTS = HostDefaults(concurrency=32)
 NOW, LATER = 1_000_000, 9_000_000
@@ -71,3 +80,37 @@ def test_a_name_that_does_not_exist_is_given_up_at_once() -> None:
     facts = HostFacts("h", nameless_at=5 * SECOND)
     assert given_up(facts, SILENCE, 6 * SECOND) == 5 * SECOND
     assert given_up(facts, SILENCE, 36 * SECOND) is None
+
+
+@pytest.mark.parametrize("failures", [4, 5])
+@pytest.mark.parametrize("give_up_s", [0, 60])
+@pytest.mark.parametrize("silent", [None, 150])
+@pytest.mark.parametrize("faulty", [None, 100])
+@pytest.mark.parametrize("failed", [None, 100, 159, 160, 200, 210])
+@pytest.mark.parametrize("later", [0, 29, 30, 500])
+def test_when_a_host_is_faulty(
+    failures: int, give_up_s: int, silent: int | None, faulty: int | None, failed: int | None, later: int
+) -> None:
+    """It answers, with nothing but faults for the time: that speaks for who was asked for, and nobody rests."""
+    manners = HostDefaults(concurrency=8, breaker_failures=5, breaker_cooldown_s=30, give_up_s=give_up_s)
+    at, since, mute = (None if value is None else value * SECOND for value in (failed, faulty, silent))
+    facts = HostFacts("h", failures=failures, failed_at=at, silent_since=mute, faulty_since=since)
+    now = (at or 0) + later * SECOND
+    lately = failures >= 5 and give_up_s and failed is not None and later < 30
+    dead = lately and silent is not None and failed is not None and failed >= 210
+    spoiled = lately and silent is None and faulty is not None and failed is not None and failed >= 160
+    expected = Verdict(at or 0, asked_only=bool(spoiled)) if dead or spoiled else None
+    assert judged(facts, manners, now) == expected
+    if spoiled:
+        assert rests_until(facts, manners, now) is None
+        assert allowance(facts, "me", manners, now, ahead=480).leases == 8
+        resting = HostFacts("h", failures=5, failed_at=at, faulty_since=since, cooldown_until=now + 7)
+        assert rests_until(resting, manners, now) == now + 7  # Retry-After is kept
+    elif failures >= 5 and rests_until(facts, manners, now) is None:
+        assert allowance(facts, "me", manners, now, ahead=480).leases == 1
+
+
+def test_a_faulty_host_is_tried_when_its_time_is_over() -> None:
+    for failed, until in ((100, 130), (131, 160), (159, 160)):
+        facts = HostFacts("h", failures=9, failed_at=failed * SECOND, faulty_since=100 * SECOND)
+        assert rests_until(facts, SILENCE, failed * SECOND) == until * SECOND

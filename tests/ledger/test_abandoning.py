@@ -149,3 +149,25 @@ def test_what_a_run_waits_for(ledger: Ledger, clock: Clock) -> None:
     assert found[resting, "http_503"].jobs == 1
     assert found[resting, "http_503"].until == clock.now + 900_000_000
     assert found[None, "leased"].jobs == 1
+
+
+def test_faults_speak_for_the_jobs_that_were_asked_for(ledger: Ledger, clock: Clock) -> None:
+    """The others are asked for once each, at the host's usual pace; `given_up_hosts` names the host for the worker."""
+    plan(ledger, 9)
+    fault = (Blame("h.example", "http_500", heard=True),)
+    for wait in (0, 30, 30):
+        clock.sleep(wait)
+        for one in ledger.claim("w", limit=3, ttl_s=60, defaults=MANNERS):
+            settle(ledger, one, Deferred("http_500", "h.example answered 500", 900.0, blames=fault))
+    assert list(ledger.read(given_up_hosts, defaults=MANNERS)) == ["h.example"]
+    done = given(ledger)
+    assert (len(done.failed), done.more) == (5, False)
+    assert {gone.reason for gone in done.failed} == {"http_500"}
+    assert all(gone.message.startswith("h.example answered 500 (h.example has") for gone in done.failed)
+    granted = ledger.claim("w", limit=9, ttl_s=60, defaults=MANNERS)
+    assert len(granted) == 4
+    settle(ledger, granted[0], Deferred("http_500", "h.example answered 500", 900.0, blames=fault))
+    assert [gone.job_id for gone in given(ledger).failed] == [granted[0].job_id]
+    settle(ledger, granted[1], held())  # one good answer makes it whole
+    settle(ledger, granted[2], Deferred("http_500", "h.example answered 500", 900.0, blames=fault))
+    assert given(ledger).failed == []

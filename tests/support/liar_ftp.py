@@ -19,6 +19,8 @@ class LiarFtp:
     end: str | None = "226 done"
     mdtm: str = "502 no MDTM here"
     rest: str | None = None
+    greeting: str = "220 ready"
+    refuse: dict[str, str] = field(default_factory=dict)  # replies to commands; such a RETR sends nothing
     commands: list[str] = field(default_factory=list)
 
     def __enter__(self) -> Self:
@@ -45,7 +47,7 @@ class LiarFtp:
 
     def _serve(self, sock: socket.socket) -> None:
         with contextlib.suppress(OSError), sock:
-            sock.sendall(b"220 ready\r\n")
+            sock.sendall(f"{self.greeting}\r\n".encode())
             start, data = 0, socket.create_server(("127.0.0.1", 0))
             with data:
                 for raw in sock.makefile("rb"):
@@ -54,7 +56,7 @@ class LiarFtp:
                     verb, _, argument = line.partition(" ")
                     if verb == "REST" and self.rest is None:
                         start = int(argument)
-                    if verb == "RETR":
+                    if verb == "RETR" and verb not in self.refuse:
                         sock.sendall(f"{self.begin}\r\n".encode())
                         self._send(data, start)
                         if self.end is None:
@@ -82,4 +84,4 @@ class LiarFtp:
             "RETR": self.end or "",
             "QUIT": "221 bye",
         }
-        return replies.get(verb, "500 what?")
+        return {**replies, **self.refuse}.get(verb, "500 what?")

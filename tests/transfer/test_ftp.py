@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from longshore.transfer import Ask
+from longshore.errors import Reasoned
+from longshore.transfer import Ask, Memory, Transfer
 from tests.support.liar_ftp import LiarFtp
 from tests.support.origin import stamped
-from tests.transfer.wire import fetch, reason, within
+from tests.transfer.wire import fails, fetch, reason, within
 
 DATA = stamped(1, 9000)
 WHOLE = f"213 {len(DATA)}"
@@ -134,3 +135,76 @@ def test_only_the_reply_to_size_is_a_size(mdtm: str) -> None:
         assert body == DATA and got.head.length == len(DATA)
     with LiarFtp(b"", mdtm=mdtm, size="213 0") as server:
         assert fetch(server.url())[0].head.length == 0
+
+
+@pytest.mark.parametrize(
+    ("verb", "reply", "word"),
+    [
+        ("RETR", "421 closing", "connect"),
+        ("RETR", "425 no data connection", "connect"),
+        ("RETR", "426 closed", "connect"),
+        ("RETR", "450 busy", "protocol_error"),
+        ("RETR", "451 local error", "protocol_error"),
+        ("RETR", "452 full", "protocol_error"),
+        ("RETR", "500 what", "protocol_error"),
+        ("RETR", "503 bad sequence", "protocol_error"),
+        ("RETR", "530 log in first", "auth_required"),
+        ("RETR", "550 no such file", "remote_not_found"),
+        ("RETR", "226 done", "protocol_error"),
+        ("CWD", "550 no such directory", "remote_not_found"),
+        ("CWD", "450 busy", "protocol_error"),
+        ("CWD", "421 closing", "connect"),
+        ("CWD", "530 log in first", "auth_required"),
+        ("USER", "421 too many users", "connect"),
+        ("USER", "530 no", "auth_required"),
+        ("PASS", "530 no", "auth_required"),
+        ("PASS", "430 no", "auth_required"),
+        ("PASS", "421 closing", "connect"),
+        ("TYPE", "504 no", "protocol_error"),
+        ("TYPE", "421 closing", "connect"),
+    ],
+)
+def test_a_refusal_is_told_by_the_servers_own_reply(verb: str, reply: str, word: str) -> None:
+    with LiarFtp(DATA, size=WHOLE, refuse={verb: reply}) as server:
+        error = fails(server.url("d/f"))
+        assert error.reason == word
+        assert str(error).endswith(f"the server answered to {verb}: {reply}")
+        assert error.facts["status"] == int(reply[:3])
+        assert server.count("RETR") <= 1
+
+
+@pytest.mark.parametrize(
+    ("greeting", "word"), [("421 too many", "connect"), ("530 not you", "auth_required"), ("554 no", "protocol_error")]
+)
+def test_a_greeting_that_refuses(greeting: str, word: str) -> None:
+    with LiarFtp(DATA, greeting=greeting) as server:
+        error = fails(server.url())
+        assert error.reason == word
+        assert greeting in str(error)
+
+
+def test_bytes_that_are_not_sent_as_they_are_never_complete() -> None:
+    """After a refused TYPE libcurl would go on with the same connection, in the server's own mode."""
+
+    async def twice(transfer: Transfer) -> list[str]:
+        reasons = []
+        for _ in range(3):
+            with pytest.raises(Reasoned) as caught:
+                await transfer.fetch(Ask(server.url()), Memory())
+            reasons.append(caught.value.reason)
+        return reasons
+
+    with LiarFtp(DATA, refuse={"TYPE": "504 no"}) as server:
+        assert within(twice) == ["protocol_error"] * 3
+        assert server.count("RETR") == 0
+        assert server.count("USER") == 3
+
+
+def test_each_file_has_a_connection_of_its_own() -> None:
+    async def both(transfer: Transfer) -> None:
+        for _ in range(2):
+            await transfer.fetch(Ask(server.url()), Memory())
+
+    with LiarFtp(DATA, size=WHOLE) as server:
+        within(both)
+        assert [c for c in server.commands if c.split(" ")[0] in ("USER", "TYPE")] == ["USER anonymous", "TYPE I"] * 2

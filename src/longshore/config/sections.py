@@ -186,7 +186,10 @@ class HostsSettings(Section):
     breaker_failures: int = key(20, "failures in a row before a host rests (truncation does not count)", least=1)
     breaker_cooldown_s: float = key(30.0, "how long it rests then", least=0)
     give_up_s: float = key(
-        60.0, "a resting host that answered nothing for so long fails the jobs that wait for it; 0 = never", least=0
+        60.0,
+        "a resting host that answered nothing for so long fails the jobs that wait for it, one that gave nothing but faults "
+        "those that were asked for; 0 = never",
+        least=0,
     )
     profiles: bool = key(True, "use the shipped profiles of well-known hosts")
     named: Mapping[str, HostSettings] = key({}, 'tables of single hosts: `[hosts."example.org"]`')

@@ -2,7 +2,9 @@
 
 Rules. What is in flight is derived from live leases. A rate is a schedule of starts (`next_start_at`). A host with too
 many faults in a row rests, then gets one try, and is whole again after a success. A host that answered nothing at all for
-`give_up_s`, the last try included, is given up: the jobs that wait for it fail, because one try speaks for all of them.
+`give_up_s`, the last try included, is given up: the jobs that wait for it fail, because one try speaks for all of them. A
+host that answers, but gave nothing but faults for `give_up_s`, is faulty: jobs that were asked for there fail, and each of the
+others is asked for once, at the host's usual pace, because an answer speaks only for its own URL.
 """
 
 from __future__ import annotations
@@ -73,6 +75,15 @@ class HostFacts:
     silent_since: Micros | None = None  # the first request without any answer since the last answer
     silences: int = 0  # requests without any answer since then
     nameless_at: Micros | None = None  # the resolver said that the name does not exist
+    faulty_since: Micros | None = None  # the first fault of any kind since the last answer that was none
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A host that is not waited for any longer."""
+
+    at: Micros  # jobs planned later wait for the next try
+    asked_only: bool  # it speaks only for jobs that were asked for there
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +105,7 @@ def allowance(
         return Allowance(NEVER, NEVER)
     if (rest := rests_until(facts, defaults, now)) is not None:
         return Allowance(0, 0, rest)
-    limit = _concurrency(facts, defaults)
+    limit = _concurrency(facts, defaults, now)
     mine = next((use for use in facts.uses if use.owner == owner), HostUse(owner, 0, 0, now))
     free = max(0, limit - sum(use.in_flight for use in facts.uses))
     slots = min(mine.in_flight + free, max(1, at_once))
@@ -102,7 +113,8 @@ def allowance(
     if rate > 0:
         return _rated(facts, min(free, slots), slots, rate, now)
     # After a breaker's rest one try decides: leases ahead would all carry its one slot and run one by one long after it.
-    ahead = ahead if slots and not _is_tried(facts, defaults) else 0
+    # At a faulty host most leases ahead would be turned away by the next faults.
+    ahead = ahead if slots and not _is_open(facts, defaults) else 0
     leases = max(0, slots + ahead - mine.leases)
     return Allowance(leases, slots, None if leases else _full_until(facts, now))
 
@@ -117,7 +129,7 @@ def rests_until(facts: HostFacts, defaults: HostDefaults, now: Micros) -> Micros
     if facts.paused or _limit(facts, defaults) == 0:
         return NEVER
     until = facts.cooldown_until or 0
-    if defaults.breaker_failures and facts.failures >= defaults.breaker_failures:
+    if _is_tried(facts, defaults, now):
         until = max(until, _tried_at(facts, defaults))
     return until if until > now else None
 
@@ -126,11 +138,21 @@ def _tried_at(facts: HostFacts, defaults: HostDefaults) -> Micros:
     """Return when a host whose breaker is open gets its one try: after its rest, or when it would be given up."""
     failed_at = facts.failed_at or 0
     until = failed_at + int(defaults.breaker_cooldown_s * SECOND)
-    if defaults.give_up_s and facts.silent_since is not None:
-        deadline = facts.silent_since + int(defaults.give_up_s * SECOND)
-        if failed_at < deadline:
-            return min(until, deadline)
+    if defaults.give_up_s:
+        for since in (facts.silent_since, facts.faulty_since):
+            deadline = (since or 0) + int(defaults.give_up_s * SECOND)
+            if since is not None and failed_at < deadline:
+                until = min(until, deadline)
     return until
+
+
+def judged(facts: HostFacts, defaults: HostDefaults, now: Micros) -> Verdict | None:
+    """Return the verdict on a host: given up, faulty, or None."""
+    if (at := given_up(facts, defaults, now)) is not None:
+        return Verdict(at, asked_only=False)
+    if (at := found_faulty(facts, defaults, now)) is not None:
+        return Verdict(at, asked_only=True)
+    return None
 
 
 def given_up(facts: HostFacts, defaults: HostDefaults, now: Micros) -> Micros | None:
@@ -139,15 +161,27 @@ def given_up(facts: HostFacts, defaults: HostDefaults, now: Micros) -> Micros | 
     A verdict holds for as long as the host would rest; after that the next job tries again. Jobs planned after it, such as
     those of `retry`, wait for that try.
     """
-    holds = max(VERDICT, int(defaults.breaker_cooldown_s * SECOND))
-    if facts.nameless_at is not None and now - facts.nameless_at < holds:
+    if facts.nameless_at is not None and now - facts.nameless_at < _holds(defaults):
         return facts.nameless_at
-    if not defaults.give_up_s or facts.silent_since is None or facts.failed_at is None:
+    return _lasted(facts, facts.silent_since, defaults, now)
+
+
+def found_faulty(facts: HostFacts, defaults: HostDefaults, now: Micros) -> Micros | None:
+    """Return when a host was found to answer with nothing but faults: jobs that were asked for there and wait for another
+    attempt fail. None: it was not, or it does not answer at all now."""
+    return None if facts.silent_since is not None else _lasted(facts, facts.faulty_since, defaults, now)
+
+
+def _lasted(facts: HostFacts, since: Micros | None, defaults: HostDefaults, now: Micros) -> Micros | None:
+    """Return the last fault, if the breaker is open, faults lasted for `give_up_s` and the last one is not long ago."""
+    if not defaults.give_up_s or since is None or facts.failed_at is None or not _is_open(facts, defaults):
         return None
-    silent_for = facts.failed_at - facts.silent_since
-    if not _is_tried(facts, defaults) or silent_for < defaults.give_up_s * SECOND or now - facts.failed_at >= holds:
-        return None
-    return facts.failed_at
+    lasted, ago = facts.failed_at - since, now - facts.failed_at
+    return facts.failed_at if lasted >= defaults.give_up_s * SECOND and ago < _holds(defaults) else None
+
+
+def _holds(defaults: HostDefaults) -> Micros:
+    return max(VERDICT, int(defaults.breaker_cooldown_s * SECOND))
 
 
 def _limit(facts: HostFacts, defaults: HostDefaults) -> int:
@@ -158,12 +192,18 @@ def _limit(facts: HostFacts, defaults: HostDefaults) -> int:
     return defaults.concurrency
 
 
-def _concurrency(facts: HostFacts, defaults: HostDefaults) -> int:
-    return 1 if _is_tried(facts, defaults) else _limit(facts, defaults)
+def _concurrency(facts: HostFacts, defaults: HostDefaults, now: Micros) -> int:
+    limit = _limit(facts, defaults)
+    return min(1, limit) if _is_tried(facts, defaults, now) else limit
 
 
-def _is_tried(facts: HostFacts, defaults: HostDefaults) -> bool:
-    """Tell whether the breaker is open: after its rest, one try decides."""
+def _is_tried(facts: HostFacts, defaults: HostDefaults, now: Micros) -> bool:
+    """Tell whether a host rests and then gets one try that decides. A faulty one does not: who was asked for is gone."""
+    return _is_open(facts, defaults) and found_faulty(facts, defaults, now) is None
+
+
+def _is_open(facts: HostFacts, defaults: HostDefaults) -> bool:
+    """Tell whether the breaker is open."""
     return bool(defaults.breaker_failures) and facts.failures >= defaults.breaker_failures
 
 

@@ -374,7 +374,9 @@ class _Kept:
             asked = {
                 "elapsed_ms": round(elapsed_s * 1000, 3)
             }  # all there is to tell of an answer without a body for us
-            error.facts = telemetry(self._sink, head, elapsed_s, self._why) if head is not None else asked
+            error.facts = (
+                telemetry(self._sink, head, elapsed_s, self._why) if head is not None else {**asked, **error.facts}
+            )
             if error.retry_after_s is not None:
                 error.facts["retry_after_s"] = error.retry_after_s
         if error is not None:

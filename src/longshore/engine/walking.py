@@ -20,6 +20,7 @@ from longshore.errors import Reasoned
 
 failpoints.declare("walk.moved")
 SILENT: Final = frozenset({"dns", "connect", "too_slow", "deadline"})  # the host is silent, if no head came either
+ANSWERED: Final = frozenset({"protocol_error"})  # something came, if nothing that can be used
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class Walk:
         """Note what a failure says about the host that was asked."""
         if error.blameless:
             return
-        heard = error.reason.startswith("http_") or "status" in error.facts
+        heard = error.reason.startswith("http_") or error.reason in ANSWERED or "status" in error.facts
         silent = not heard and error.reason in SILENT
         rest = error.retry_after_s if error.reason in RESTING else None
         at, nameless = error.at or self.at, error.final and error.reason == "dns"

@@ -1,6 +1,6 @@
-"""Give a dead host up: the jobs that wait for it fail together, or go on to another candidate.
+"""Give a host up: the jobs that wait for it fail together, or go on to another candidate.
 
-One probe speaks for all of them. Which host is given up is decided by `domain.politeness` from its row, so every worker comes
+One probe of a dead host speaks for all of them; faults of a host that answers speak for the jobs that were asked for there. Which host is given up is decided by `domain.politeness` from its row, so every worker comes
 to the same verdict, also after a restart. Jobs are taken in batches, each one transaction; a worker that dies in between leaves
 the rest to the next look.
 """
@@ -15,7 +15,7 @@ from longshore.domain import candidates
 from longshore.domain.candidates import Trail
 from longshore.domain.keys import host_of
 from longshore.domain.model import SECOND, Job, JobRequest, Scope, Status
-from longshore.domain.politeness import HostDefaults, HostFacts, given_up
+from longshore.domain.politeness import HostDefaults, HostFacts, judged
 from longshore.ledger.hosts import host_facts
 from longshore.ledger.planning import add_counts, open_lanes
 from longshore.ledger.rows import by_tenant, encoded, job_of
@@ -49,16 +49,16 @@ class Abandoned:
 def abandon(tx: Tx, host: str, *, defaults: HostDefaults, max_attempts: int, many: int = BATCH) -> Abandoned:
     """Fail the next jobs that wait for a host that is given up; those with other candidates go on to them."""
     facts = host_facts(tx, [host])[host]
-    verdict = given_up(facts, defaults, tx.now)
+    verdict = judged(facts, defaults, tx.now)
     done = Abandoned()
     if verdict is None:
         return done
-    rows = tx.all("host_waiting", host=host, before=verdict, many=many)
+    rows = tx.all("host_asked" if verdict.asked_only else "host_waiting", host=host, before=verdict.at, many=many)
     reason, message = facts.reason or "connect", describe(facts)
     changes: Counter[tuple[str, str, str]] = Counter()
     for tenant, group in by_tenant(rows, lambda row: Scope(row[1], row[2])):
         tx.enter(tenant)
-        batch = _Batch(tx, host, reason, message, max_attempts)
+        batch = _Batch(tx, host, reason, message, max_attempts, own=verdict.asked_only)
         for _, row in group:
             batch.add(row)
         batch.write(changes)
@@ -75,15 +75,19 @@ def describe(facts: HostFacts) -> str:
     """Return the sentence that a job's failure carries."""
     if facts.nameless_at is not None:
         return f"no such name: {facts.host}"
-    since = datetime.fromtimestamp((facts.silent_since or 0) / SECOND, UTC).isoformat(timespec="seconds")
+    first = facts.faulty_since if facts.silent_since is None else facts.silent_since
+    since = datetime.fromtimestamp((first or 0) / SECOND, UTC).isoformat(timespec="seconds")
+    if facts.silent_since is None:
+        return f"{facts.host} has answered with nothing but faults since {since} ({facts.failures} requests)"
     return f"{facts.host} has not answered since {since} ({facts.silences} requests)"
 
 
 class _Batch:
     """The jobs of one tenant."""
 
-    def __init__(self, tx: Tx, host: str, reason: str, message: str, max_attempts: int) -> None:
+    def __init__(self, tx: Tx, host: str, reason: str, message: str, max_attempts: int, *, own: bool) -> None:
         self._tx, self._host, self._reason, self._message = tx, host, reason, message
+        self._own = own  # jobs fail for the reason of their own last attempt
         self._max_attempts = max_attempts
         self.failed: list[GivenUp] = []
         self._ends: list[Row] = []
@@ -95,7 +99,7 @@ class _Batch:
         job, seq = job_of(row), row[0]
         urls = (job.request.url or "", *job.request.mirrors)
         hosts = [host_of(url) for url in urls] if len(urls) > 1 else [self._host]
-        trail = candidates.without(hosts, candidates.read(job.trail), self._host, self._reason, self._message)
+        trail = candidates.without(hosts, candidates.read(job.trail), self._host, *self._why(job))
         at = candidates.next_of(len(urls), trail)
         if at is not None:
             self._move(job, seq, hosts[at], trail)
@@ -108,6 +112,11 @@ class _Batch:
             self._fail(job, seq, tried.reason, tried.message)
         else:
             self._move(job, seq, hosts[end.following], end.trail, attempts=1)
+
+    def _why(self, job: Job) -> tuple[str, str]:
+        if not self._own or job.reason is None or candidates.ends_walk(job.reason):
+            return self._reason, self._message
+        return job.reason, f"{job.message} ({self._message})" if job.message else self._message
 
     def _fail(self, job: Job, seq: int, reason: str, message: str) -> None:
         now = self._tx.now

@@ -16,7 +16,7 @@ from longshore.domain.politeness import (
     HostFacts,
     HostUse,
     allowance,
-    given_up,
+    judged,
     rests_until,
     started,
 )
@@ -97,9 +97,8 @@ def _facts_of(row: Row | None, name: str, uses: tuple[HostUse, ...] = ()) -> Hos
     """Make a record of the columns {host}."""
     if row is None:
         return HostFacts(name, uses=uses)
-    _, concurrency, rate, paused, cooldown_until, failures, failed_at, next_start, reason, since, silences, nameless = (
-        row
-    )
+    _, concurrency, rate, paused, cooldown_until, failures, failed_at, next_start, reason, *silence = row
+    since, silences, nameless, faulty = silence
     return HostFacts(
         host=name,
         concurrency=concurrency,
@@ -114,6 +113,7 @@ def _facts_of(row: Row | None, name: str, uses: tuple[HostUse, ...] = ()) -> Hos
         silent_since=since,
         silences=silences,
         nameless_at=nameless,
+        faulty_since=faulty,
     )
 
 
@@ -157,8 +157,8 @@ def rests(tx: Tx, host: str, *, defaults: HostDefaults) -> bool:
 def given_up_hosts(tx: Tx, *, defaults: HostDefaults) -> dict[str, Micros]:
     """Return the hosts that are given up now, each with the time of the verdict. Only reads."""
     rows = tx.all("hosts_silent", after=tx.now - 2 * max(VERDICT, int(defaults.breaker_cooldown_s * SECOND)))
-    found = ((row[0], given_up(_facts_of(row, row[0]), defaults, tx.now)) for row in rows)
-    return {host: verdict for host, verdict in found if verdict is not None}
+    found = ((row[0], judged(_facts_of(row, row[0]), defaults, tx.now)) for row in rows)
+    return {host: verdict.at for host, verdict in found if verdict is not None}
 
 
 def set_host(tx: Tx, host: str, changes: Mapping[str, Any]) -> None:

@@ -252,7 +252,7 @@ class Batch:
             for host, blames in sorted(self.silent.items())
         ]
         tx.many("host_silent", silent)
-        tx.many("host_fault", [(host, n, reason, now) for host, (n, reason) in sorted(self.faults.items())])
+        tx.many("host_fault", [(host, n, why, now - STALE, now) for host, (n, why) in sorted(self.faults.items())])
         tx.many("host_heard", [(now, host) for host in sorted(self.heard)])
         tx.many("host_well", [(now, host) for host in sorted(self.well)])
 

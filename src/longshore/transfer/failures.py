@@ -43,7 +43,7 @@ _BY_CODE: Final = {
     pycurl.E_FTP_ACCEPT_FAILED: "connect",
     pycurl.E_FTP_ACCEPT_TIMEOUT: "connect",
     pycurl.E_URL_MALFORMAT: "bad_url",
-    pycurl.E_BAD_CONTENT_ENCODING: "content_encoding",
+    pycurl.E_BAD_CONTENT_ENCODING: "protocol_error",  # of a Transfer-Encoding: it is told to decode nothing else
     pycurl.E_FILESIZE_EXCEEDED: "too_large",
     _E_TOO_LARGE: "header_too_large",
     pycurl.E_LOGIN_DENIED: "auth_required",

@@ -71,6 +71,7 @@ class Line:
         self._limit = self._mark = _IGNORED_BODY  # the mark: where to look up from carrying
         self._straight: Straight | None = None
         self.spent = False  # the handle is not used again
+        self.answered_at = 0.0  # when the watchdog first saw that the answer is known
 
     def _set_constants(self, ca_file: str | None) -> None:
         settings, easy = self._settings, self.easy
@@ -172,10 +173,12 @@ class Line:
         fault = self._fault
         if fault is not None and not isinstance(fault, _EnoughError):
             raise fault
+        if code and fault is None and self.is_answered():
+            return  # the rest of a refusal's page, or of a redirect's, is not needed
         if code == pycurl.E_FILESIZE_EXCEEDED and self.head is None:
-            self._begin()  # says it in our words, unless the length is that of a refusal's page
-            if self.head is not None and self.head.status not in (200, 206):
-                return
+            if not self._has_whole_head():
+                raise Reasoned("protocol_error", f"{self.target.host}: Content-Length: a length that is not acceptable")
+            self._begin()  # says it in our words
         if code and fault is None:
             if self.refused is not None and not self.opened:
                 raise Reasoned(
@@ -199,6 +202,30 @@ class Line:
         """Tell whether the final head has begun: neither an informational one nor that of a proxy's tunnel."""
         starts = [line for line in self.lines if line.startswith(b"HTTP/")]
         return bool(starts) and self._settings.proxy is None and not starts[-1].partition(b" ")[2].startswith(b"1")
+
+    def _has_whole_head(self) -> bool:
+        return bool(self.lines) and self.lines[-1] in (b"\r\n", b"\n")
+
+    def is_answered(self) -> bool:
+        """Tell whether the final head is there and says that no body of use follows: a refusal, a redirect."""
+        if self.head is None:
+            tunnel = self._settings.proxy is not None and self.target.scheme == "https"  # the head may be the proxy's
+            if tunnel or self.target.scheme not in ("http", "https") or not self._has_whole_head():
+                return False
+            try:
+                head = self._read_head()
+            except Reasoned:  # informational so far, or not to be read: the end says which
+                return False
+            if head.status in (200, 206):
+                return False
+            self._begin()
+        return self.head is not None and self.head.status not in (200, 206)
+
+    def enough(self) -> None:
+        """End the exchange at once with the answer that is known."""
+        self._leave()
+        self.spent = True
+        self.finished(0, "")
 
     def stop(self, error: BaseException) -> None:
         """End the exchange at once with this error."""

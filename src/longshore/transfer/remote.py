@@ -5,6 +5,10 @@ however many were to come. So libcurl is told to ignore lengths, SIZE and REST a
 is compared with SIZE (or, without it, with the number in the reply to RETR) here. Where a server names no length, the end of
 the file cannot be told from a cut, and the answer says so. Of an SFTP file libcurl reads as much as the server's own stat
 says, and reports an earlier end.
+
+What a refusal means is decided by the reply itself and the command that it answers: libcurl has one code for a file that does
+not exist, one that is busy and a server that closes. A control connection is used for one file: after a failure libcurl would
+go on with whatever state it was left in, such as ASCII mode, in which bytes change.
 """
 
 from __future__ import annotations
@@ -19,10 +23,12 @@ from urllib.parse import unquote_to_bytes
 
 import pycurl
 
+from longshore.domain.ftp_replies import refusal
 from longshore.domain.heads import Head
 from longshore.domain.limits import Credential
 from longshore.domain.model import Validators
 from longshore.domain.ranges import ContentRange
+from longshore.domain.redaction import safe_text
 from longshore.domain.redirects import Target
 from longshore.errors import Reasoned
 from longshore.transfer.asks import Ask, Sink
@@ -33,6 +39,8 @@ from longshore.transfer.trust import known_hosts_file
 _CHANGED = re.compile(rb"213 (\d{14})")
 _SIZE = re.compile(rb"213 (\d{1,18})\s*\Z")
 _REPLY = re.compile(rb"\d{3} ")
+_FINAL = re.compile(rb"([1-5]\d\d) ")
+_COMMAND_SENT = 2  # libcurl's CURLINFO_HEADER_OUT
 _TRANSFER = re.compile(rb"1(?:25|50) .*\((\d{1,18}) bytes", re.IGNORECASE)
 
 
@@ -41,6 +49,9 @@ class RemoteFile(Line):
 
     _size: int | None = None  # of an SFTP file, as libcurl knows it before the first byte
     _over = False  # libcurl answers questions only outside its callbacks
+    _verb = ""  # the last command that was sent; empty: none yet
+    _asked_at = 0  # how many lines had come then
+    _binary_at: int | None = None  # how many lines had come when TYPE I was sent
 
     def identify(self, target: Target, credential: Credential | None) -> None:
         """Say who asks, and which host keys are believed."""
@@ -52,6 +63,10 @@ class RemoteFile(Line):
         easy.setopt(pycurl.NOPROGRESS, 0)
         easy.setopt(pycurl.XFERINFOFUNCTION, self._sized)
         if target.scheme != "sftp":
+            easy.setopt(pycurl.FRESH_CONNECT, 1)
+            easy.setopt(pycurl.FORBID_REUSE, 1)
+            easy.setopt(pycurl.VERBOSE, 1)
+            easy.setopt(pycurl.DEBUGFUNCTION, self._note_command)
             return
         easy.setopt(pycurl.SSH_KNOWNHOSTS, as_bytes(known_hosts_file(self._settings.known_hosts)))
         easy.setopt(pycurl.SSH_KEYFUNCTION, self._host_key)
@@ -90,6 +105,36 @@ class RemoteFile(Line):
         self.easy.setopt(pycurl.IGNORE_CONTENT_LENGTH, 1)
         self.easy.setopt(pycurl.PREQUOTE, commands)
 
+    def _note_command(self, kind: int, data: bytes) -> None:
+        """Remember which command the next replies belong to; never its argument, which may be a password."""
+        if kind != _COMMAND_SENT or data.startswith(b"QUIT"):
+            return
+        self._verb, self._asked_at = data.split(None, 1)[0].decode("latin-1"), len(self.lines)
+        if self._verb == "TYPE":
+            self._binary_at = self._asked_at if data.strip() == b"TYPE I" else None
+
+    def _is_binary(self) -> bool:
+        """Tell whether the server said that it sends bytes as they are."""
+        if self._binary_at is None:
+            return False
+        reply = next((line for line in self.lines[self._binary_at :] if _FINAL.match(line)), b"")
+        return reply.startswith(b"2")
+
+    def _failure(self, code: int, message: str) -> Reasoned:
+        found = super()._failure(code, message)
+        replies = [line for line in self.lines[self._asked_at :] if _FINAL.match(line)]
+        if self.target.scheme == "sftp" or self.starved or self.no_socket or not replies:
+            return found
+        begun = any(line.startswith(b"1") for line in replies)
+        reason = refusal(self._verb, status := int(replies[-1][:3]), begun=begun)
+        if reason is None:
+            return found
+        said = safe_text(replies[-1].decode("latin-1").strip(), limit=200)
+        to = f" to {self._verb}" if self._verb else ""
+        refused = Reasoned(reason, f"{self.target.host}: the server answered{to}: {said}")
+        refused.facts["status"] = status  # it answered: a host that refuses is not silent
+        return refused
+
     def finished(self, code: int, message: str) -> None:
         """Take libcurl's verdict; a file without bytes is read now."""
         self._over = True
@@ -119,6 +164,8 @@ class RemoteFile(Line):
 
     def _read_head(self) -> Head:
         """Make a head of what such a server says: a size and perhaps a time."""
+        if self.sink is not None and self.target.scheme != "sftp" and not self._is_binary():
+            raise Reasoned("protocol_error", f"{self.target.host}: the server did not agree to send bytes as they are")
         length, span = self._remaining(), None
         if self.ask.ranged:
             if not length:  # without a size nobody can tell what a part is a part of

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from longshore.domain.limits import TransferSettings
 from longshore.errors import Reasoned
 from longshore.transfer.line import Line
 from longshore.transfer.reactor import Reactor
+
+PAGE_S: Final = 2.0  # how long the page of a refusal or a redirect may take: read only to keep the connection
 
 
 class Watchdog:
@@ -19,7 +22,7 @@ class Watchdog:
         self._settings = settings
         limits = [settings.stall_s, settings.speed_window_s if settings.min_speed_bytes_s else 0]
         shortest = min((limit for limit in limits if limit > 0), default=0.0)
-        self._every = min(1.0, max(0.02, shortest / 8)) if shortest else 0.0
+        self._every = min(1.0, max(0.02, shortest / 8)) if shortest else 1.0
         self._timer: asyncio.TimerHandle | None = None
 
     def wake(self) -> None:
@@ -41,13 +44,22 @@ class Watchdog:
         for exchange in exchanges:
             if not isinstance(exchange, Line):
                 continue
-            if error := self._complaint(exchange, now):
+            if self._has_enough(exchange, now):
+                exchange.enough()
+            elif error := self._complaint(exchange, now):
                 exchange.stop(error)
             still = still or exchange.moved[0] != now
         if still:
             self._reactor.nudge()
         if exchanges:
             self.wake()
+
+    def _has_enough(self, line: Line, now: float) -> bool:
+        """Tell whether a line's answer has been known for long enough, whatever is still to come of its page."""
+        if not line.is_answered():
+            return False
+        line.answered_at = line.answered_at or now
+        return now - line.answered_at >= PAGE_S
 
     def _complaint(self, line: Line, now: float) -> Reasoned | None:
         """Say what is wrong with a line's progress. A line that waits for us is never too slow."""

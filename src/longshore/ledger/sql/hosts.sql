@@ -1,13 +1,13 @@
 -- {host} --
 host, concurrency, rate_per_s, paused, cooldown_until, failures, failed_at, next_start_at, reason, silent_since, silences,
-nameless_at
+nameless_at, faulty_since
 
 -- host_row --
 SELECT {host} FROM hosts WHERE host = :host
 
 -- hosts_silent --
 -- Hosts that may have been given up: the whole table is small, and only what failed lately counts.
-SELECT {host} FROM hosts WHERE (silent_since IS NOT NULL AND failed_at > :after) OR nameless_at > :after
+SELECT {host} FROM hosts WHERE ((silent_since IS NOT NULL OR faulty_since IS NOT NULL) AND failed_at > :after) OR nameless_at > :after
 
 -- host_waiting --
 -- Jobs that wait for a host and were planned before it was given up: ready ones of its lanes, and those with a time to wait.
@@ -23,6 +23,17 @@ SELECT {job} FROM jobs AS j
 
 -- host_waiting @postgres --
 SELECT {job} FROM dispatch_host_waiting(:host, :before, :many) AS j
+
+-- host_asked --
+-- Jobs that were asked for at a host, were planned before it was found faulty and wait for another attempt.
+SELECT {job} FROM jobs AS j
+ WHERE j.next_attempt_at IS NOT NULL AND j.host = :host AND j.job_type = 'download' AND j.attempts > 0
+   AND j.created_at <= :before
+ ORDER BY j.next_attempt_at
+ LIMIT :many
+
+-- host_asked @postgres --
+SELECT {job} FROM dispatch_host_asked(:host, :before, :many) AS j
 
 -- host_jobs_move (ready, next_attempt_at, attempts, host, lane_id, trail, now, seq, lease_epoch) --
 -- A job without a lease goes on at another candidate's host.

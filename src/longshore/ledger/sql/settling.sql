@@ -113,15 +113,18 @@ SELECT artifact_id FROM job_artifacts
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND role = 'result'
  ORDER BY ordinal
 
--- host_fault (host, failures, reason, now) --
--- Faults of a host in a row: the breaker.
-INSERT INTO hosts (host, failures, failed_at, reason, updated_at) VALUES (:host, :failures, :now, :reason, :now)
+-- host_fault (host, failures, reason, stale, now) --
+-- Faults of a host in a row: the breaker. A row that nobody added to since `stale` has a new beginning.
+INSERT INTO hosts (host, failures, failed_at, reason, faulty_since, updated_at)
+VALUES (:host, :failures, :now, :reason, :now, :now)
 ON CONFLICT (host) DO UPDATE
-   SET failures = hosts.failures + excluded.failures, failed_at = excluded.failed_at, reason = excluded.reason,
+   SET faulty_since = CASE WHEN hosts.faulty_since IS NULL OR hosts.failed_at < :stale THEN excluded.faulty_since
+                           ELSE hosts.faulty_since END,
+       failures = hosts.failures + excluded.failures, failed_at = excluded.failed_at, reason = excluded.reason,
        updated_at = excluded.updated_at
 
 -- host_well (now, host) --
-UPDATE hosts SET failures = 0, silent_since = NULL, silences = 0, nameless_at = NULL, updated_at = :now
+UPDATE hosts SET failures = 0, faulty_since = NULL, silent_since = NULL, silences = 0, nameless_at = NULL, updated_at = :now
  WHERE host = :host AND (failures > 0 OR silent_since IS NOT NULL OR nameless_at IS NOT NULL)
 
 -- host_heard (now, host) --
