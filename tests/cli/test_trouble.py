@@ -201,7 +201,7 @@ def test_damage_is_told_with_the_way_back(filled: Box) -> None:
 
 def test_a_restored_depot_says_how_the_rest_comes_back(filled: Box) -> None:
     only_blob(filled).unlink()
-    filled("backup", filled.home / "backup").ok()
+    assert filled("backup", filled.home / "backup").code == 5
 
     ran = filled("restore", filled.home / "backup", env={"LONGSHORE_DEPOT": str(filled.home / "new")})
 
