@@ -54,7 +54,7 @@ INSIDE = {
 # Methods of Ledger that are not named after a verb: how verbs are run, or other names for plan, claim, renew and settle.
 OTHER_METHODS = {
     "apply_migration", "claim_soon", "claiming", "close", "complete", "defer", "fail", "plan_begun", "plan_stream", "skip",
-    "lease_next_job", "now", "queue_length", "read", "read_soon",
+    "give_up", "lease_next_job", "now", "queue_length", "read", "read_soon",
     "release_lease", "renew_lease", "run_effect", "served", "soon", "write",
 }  # fmt: skip
 STRANGERS = {"another tenant": Scope("b", "p"), "another project": Scope("a", "q")}
