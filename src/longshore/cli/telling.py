@@ -49,9 +49,9 @@ def teller(call: Call, *, results: bool | None = True) -> Callable[[Note], None]
 def waiting_text(note: Note) -> str:
     """Say which jobs wait for what, and until when."""
     facts = note.facts
-    whom = facts["host"] or "other workers"
-    until = f"until {facts['until']}" if facts["until"] else "until somebody resumes it"
-    return f"waiting   {facts['jobs']} job(s) for {whom}: {facts['reason']}, {until}"
+    what = facts["host"] or "other workers"
+    until = f"until {facts['until']}" if facts["until"] else "until it is resumed"
+    return f"waiting   {facts['jobs']} job(s) for {what}: {facts['reason']}, {until}"
 
 
 def _waits(note: Note) -> None:

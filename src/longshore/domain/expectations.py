@@ -30,14 +30,14 @@ class Result:
 
 
 def is_answer(wanted: Expect, given: Expect, status: str, result: Result | None) -> bool:
-    """Tell whether a job that was planned with expectations `given` answers a request that has `wanted`."""
+    """Return whether a job that was planned with expectations `given` answers a request that has `wanted`."""
     if wanted == given:
         return True
     return status in _SUCCEEDED and meets(wanted, given, result)
 
 
 def meets(wanted: Expect, checked: Expect, result: Result | None) -> bool:
-    """Tell whether each expectation was checked before, or is met by the recorded result."""
+    """Return whether each expectation was checked before, or is met by the recorded result."""
     return (
         wanted.sha256 in (None, checked.sha256, result and result.sha256)
         and wanted.size_bytes in (None, checked.size_bytes, result and result.size_bytes)
@@ -47,7 +47,7 @@ def meets(wanted: Expect, checked: Expect, result: Result | None) -> bool:
 
 
 def contradiction(one: Expect, other: Expect) -> str | None:
-    """Name an expectation in which two requests for one URL exclude each other, or None."""
+    """Return the name of an expectation in which two requests for one URL exclude each other, or None."""
     pairs = {
         "sha256": (one.sha256, other.sha256),
         "size_bytes": (one.size_bytes, other.size_bytes),

@@ -40,12 +40,12 @@ def lack_of(*, free: int, reserved: int, floor: int, need: int) -> Lack | None:
 
 
 def is_full(free: int, floor: int) -> bool:
-    """Tell whether next to nothing may be written."""
+    """Return whether next to nothing may be written."""
     return free < floor + LEAST_BYTES
 
 
 def never_fits(nbytes: int, *, capacity: int, floor: int) -> bool:
-    """Tell whether the empty file system could not hold these bytes; a floor beyond the capacity says nothing of them."""
+    """Return whether the empty file system could not hold these bytes; a floor beyond the capacity says nothing of them."""
     return floor < capacity and nbytes > capacity - floor
 
 

@@ -83,7 +83,7 @@ def caller_of(headers: Iterable[tuple[str, str]]) -> str:
 
 
 def varies_always(vary: str | None) -> bool:
-    """Tell whether a Vary field says that no two requests can be known to get the same answer.
+    """Return whether a Vary field says that no two requests can be known to get the same answer.
 
     The headers that a request adds are part of its version, so a Vary that names them needs no look.
     """

@@ -1,4 +1,4 @@
-"""Give a host up: the jobs that wait for it fail together, or go on to another candidate.
+"""Return a host up: the jobs that wait for it fail together, or go on to another candidate.
 
 One probe of a dead host speaks for all of them; faults of a host that answers speak for the jobs that were asked for there. Which host is given up is decided by `domain.politeness` from its row, so every worker comes
 to the same verdict, also after a restart. Jobs are taken in batches, each one transaction; a worker that dies in between leaves

@@ -50,7 +50,7 @@ class Linker:
                 os.close(fd)
 
     def name(self, item: Staged, file: str, directory: int, small: int) -> None:
-        """Give the staged inode its final name, or raise FileExistsError."""
+        """Return the staged inode its final name, or raise FileExistsError."""
         failpoints.hit("link.link")
         body = item.body
         try:

@@ -40,7 +40,7 @@ class Gate:
         self._inside += 1
 
     def leave(self, *, starved: bool = False, well: bool = False) -> None:
-        """Give the place back, and say whether a descriptor was missing or all went well."""
+        """Return the place back, and say whether a descriptor was missing or all went well."""
         if starved:
             self._limit = max(1.0, min(self._inside, self._limit or self._inside) / 2)
         elif well and self._limit is not None:

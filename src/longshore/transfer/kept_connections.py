@@ -34,7 +34,7 @@ class KeptConnections:
             )
 
     def is_quiet(self, place: Place) -> bool:
-        """Tell whether nothing has come on a connection since its last answer; a new one always is."""
+        """Return whether nothing has come on a connection since its last answer; a new one always is."""
         descriptor = self._sockets.pop(place, -1)
         if descriptor < 0:
             return True
