@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 JOBS ?= 3
-.PHONY: torture-seed help setup components clients lint types imports check test demo bench mutants torture clean bench-ledger bench-pages bench-scaleout screenshots bench-million
+.PHONY: quick torture-seed help setup components clients lint types imports check test demo bench mutants torture clean bench-ledger bench-pages bench-scaleout screenshots bench-million
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -27,6 +27,9 @@ imports: setup  ## imports point down
 	@PYTHONPATH=src .venv/bin/lint-imports --no-cache >/tmp/longshore-imports.$$$$ 2>&1 || { cat /tmp/longshore-imports.$$$$; rm -f /tmp/longshore-imports.$$$$; exit 1; }; rm -f /tmp/longshore-imports.$$$$
 
 check: lint types imports  ## all static checks
+
+quick: setup  ## domain, lists, config, ledger on SQLite and the command line; needs no servers
+	@$(PY) -m pytest -n $(JOBS) --dist worksteal -m "not torture and not servers" tests/domain tests/lists tests/config tests/ledger tests/cli
 
 test: setup components check  ## everything CI runs
 	@$(PY) -m pytest -n $(JOBS) --dist worksteal -m "not torture"

@@ -18,9 +18,9 @@ import apsw
 from bench.machine import measure, nginx
 from bench.peers import PROGRAM
 from bench.report import Limit, Scene
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Scope, Status
-from longshore.domain.politeness import HostDefaults
-from longshore.domain.requests import download_request
+from longshore.domain.settings import HostsSettings
 from longshore.ledger import Ledger
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -76,7 +76,7 @@ def claim_times(depots: dict[int, Path]) -> dict[int, list[float]]:
         for turn in range(-100, CLAIMS):  # the first hundred fill the caches
             for size, ledger in ledgers.items():
                 started = time.perf_counter()
-                leases = ledger.claim("bench", limit=1, ttl_s=3600, defaults=HostDefaults())
+                leases = ledger.claim("bench", limit=1, ttl_s=3600, defaults=HostsSettings())
                 if turn >= 0:
                     times[size].append(time.perf_counter() - started)
                 if not leases:

@@ -20,17 +20,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from longshore.domain.keys import op_key
+from longshore.domain.identity.keys import op_key
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Blob, JobRequest, Lease, NewArtifact, Scope, Validators
 from longshore.domain.outcomes import Completed, Outcome
-from longshore.domain.politeness import HostDefaults
-from longshore.domain.requests import download_request
+from longshore.domain.settings import HostsSettings
 from longshore.ledger import Intent, Ledger
 
 PARTS = ["speed", "growth", "postgres"]
 RESULTS = Path(__file__).parent / "results" / "ledger.json"
 SCOPE = Scope("bench", "bench")
-FREE = HostDefaults(concurrency=1_000_000)
+FREE = HostsSettings(concurrency=1_000_000)
 
 
 def _url(number: int, hosts: int = 50) -> str:

@@ -22,13 +22,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import SECOND, Blob, JobRequest, NewArtifact, Scope, Validators
 from longshore.domain.outcomes import Completed, Failed, Outcome
-from longshore.domain.requests import download_request
 from longshore.ledger import Ledger, Move
-from longshore.ledger.torrents import start_torrent
-from longshore.store import StoreSettings, open_store
-from longshore.torrents.desk import request_of
+from longshore.ledger.operations.torrents import start_torrent
+from longshore.store import open_store
+from longshore.worker.kinds.torrent.service import request_of
 from tests.support.site import Client, Site
 
 BATCH = 2_000
@@ -119,7 +119,7 @@ def measure(places: list[str], stores: Path, rounds: int) -> list[dict[str, floa
     found: list[dict[str, float]] = [{} for _ in places]
     with ExitStack() as stack:
         sites = [
-            stack.enter_context(Site(Ledger.open(where), open_store(str(stores / f"{n}"), StoreSettings())))
+            stack.enter_context(Site(Ledger.open(where), open_store(str(stores / f"{n}"))))
             for n, where in enumerate(places)
         ]
         for pair in zip(*(asked(site.client("admin")) for site in sites), strict=True):

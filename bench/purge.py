@@ -22,14 +22,14 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import SECOND, Blob, NewArtifact, Scope
 from longshore.domain.outcomes import Completed, Failed
-from longshore.domain.requests import download_request
-from longshore.exports.archive import retire
-from longshore.exports.rows import ManifestRow
-from longshore.exports.source import manifest_rows
+from longshore.exports.manifest_rows import ManifestRow
+from longshore.exports.purge import retire
+from longshore.exports.read_ledger import manifest_rows
 from longshore.ledger import Ledger, Move
-from longshore.ledger.listing import ArtifactFilter
+from longshore.ledger.queries.listing import ArtifactFilter
 
 SCOPE = Scope()
 WORK = Scope("default", "work")  # of the worker that goes on meanwhile

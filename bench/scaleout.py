@@ -21,8 +21,8 @@ from pathlib import Path
 
 import psycopg
 
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Scope
-from longshore.domain.requests import download_request
 from longshore.ledger import Ledger
 from tests.support.postgres import Cluster
 from tests.support.weed import Weed

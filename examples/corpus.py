@@ -2,7 +2,7 @@
 
     python examples/corpus.py DEPOT URL…
 
-Run it again, after a kill or not: what is done is not done twice.
+Run it again, after a crash or not: completed jobs are not repeated.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ STREAM = re.compile(rb"(<<(?:[^<>]|<[^<>]*>)*>>)\s*stream\r?\n(.*?)\r?\nendstrea
 
 @longshore.job_type("extract_text", version="1", time_limit_s=60, memory_bytes=1 << 30)
 def extract_text(inputs: list[Input], _params: dict[str, Any], ctx: Any) -> Result:
-    """Take the text out of a simple PDF: what its content streams show, packed or not.
+    """Extract the text of a simple PDF from its content streams, compressed or not.
 
-    (A real extractor knows fonts and layouts; the ledger does not care which one stands here.)
+    (A real extractor handles fonts and layouts; the ledger works with any extractor.)
     """
     body = inputs[0].read_bytes()
     if not body.startswith(b"%PDF-"):
-        raise JobFailed("this is no PDF", again=False)
+        raise JobFailed("not a PDF file", again=False)
     lines = [text for stream in streams(body) for text in shown(stream)]
     ctx.progress(1, 1)
     text = "\n".join(lines)
@@ -36,7 +36,7 @@ def extract_text(inputs: list[Input], _params: dict[str, Any], ctx: Any) -> Resu
 
 
 def streams(body: bytes) -> Iterator[bytes]:
-    """Give the content streams of a PDF, unpacked."""
+    """Yield the decompressed content streams of a PDF."""
     for found in STREAM.finditer(body):
         dictionary, data = found.groups()
         if b"/FlateDecode" not in dictionary:
@@ -45,11 +45,11 @@ def streams(body: bytes) -> Iterator[bytes]:
         try:
             yield zlib.decompressobj().decompress(data, 64 << 20)
         except zlib.error:
-            continue  # a stream that is damaged has no text; the others may
+            continue  # skip a damaged stream; the others may have text
 
 
 def shown(stream: bytes) -> Iterator[str]:
-    """Give what the text operators of a stream show: `(text) Tj` and `[(te) -20 (xt)] TJ`."""
+    """Yield the strings of a stream's text operators: `(text) Tj` and `[(te) -20 (xt)] TJ`."""
     for block in re.findall(rb"\bBT\b(.*?)\bET\b", stream, re.DOTALL):
         for operand in re.findall(rb"(\((?:\\.|[^()\\])*\)|\[[^\]]*\])\s*T[jJ]", block, re.DOTALL):
             pieces = re.findall(rb"\(((?:\\.|[^()\\])*)\)", operand)
@@ -69,7 +69,7 @@ def index_summary(inputs: list[Input], params: dict[str, Any], ctx: Any) -> Resu
 
 
 def main(where: str, urls: list[str], **settings: Any) -> dict[str, int]:
-    """Bring the corpus up to date and give its most frequent words."""
+    """Update the corpus and return its most frequent words."""
     with longshore.open(where, **settings) as depot:
         papers = [got.artifact for got in depot.get(urls) if got.artifact]
         texts = [depot.submit("extract_text", inputs=[paper]).job_id for paper in papers]

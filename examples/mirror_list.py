@@ -1,4 +1,4 @@
-"""Fetch a list and say what became of each line: `python examples/mirror_list.py DEPOT LIST.txt`."""
+"""Fetch a list and print the result of each line: `python examples/mirror_list.py DEPOT LIST.txt`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import longshore
 
 
 def main(where: str, urls: Iterable[str], **settings: Any) -> dict[str, str]:
-    """Give the local path, or the reason, of every URL."""
+    """Return the local path, or the reason of the failure, of every URL."""
     with longshore.open(where, **settings) as depot:
         return {got.url or "": str(got.path) if got.ok else f"{got.reason}: {got.message}" for got in depot.get(urls)}
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The real servers that the tests use, from the system's packages; says what is missing when it may not install.
+# Install the servers that the tests use from the system's packages, or list the missing ones if not permitted.
 set -euo pipefail
 missing=()
-need() { # need PACKAGE PATH...: the package, and one of the files it brings
+need() { # need PACKAGE PATH...: the package, and one of its files
   local package=$1; shift
   for path in "$@"; do compgen -G "$path" >/dev/null && return; done
   missing+=("$package")
@@ -20,7 +20,7 @@ need tmux /usr/bin/tmux
 [ ${#missing[@]} -eq 0 ] && exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   export DEBIAN_FRONTEND=noninteractive
-  # A server installed for tests must not start by itself.
+  # A server installed for tests must not start automatically.
   policy=/usr/sbin/policy-rc.d; made=
   [ -e $policy ] || { printf '#!/bin/sh\nexit 101\n' >$policy; chmod +x $policy; made=1; }
   trap '[ -z "$made" ] || rm -f $policy' EXIT

@@ -1,4 +1,4 @@
-"""`make demo`: the main job on loopback. A few hundred files, some the same, some flaky, one that lies; a kill -9 in the middle.
+"""`make demo`: download a few hundred files on loopback (duplicates, flaky, one of a wrong type), with a kill -9.
 
 No internet is needed; everything happens in a temporary directory that is removed at the end.
 """
@@ -25,12 +25,12 @@ BOLD, PLAIN = ("\033[1m", "\033[0m") if sys.stdout.isatty() and "NO_COLOR" not i
 
 
 def body_of(number: int) -> bytes:
-    """Give the same bytes for the same number, every time."""
+    """Return the same bytes for the same number, every time."""
     return random.Random(number).randbytes(2_000 + number * 97 % 60_000)
 
 
 class Site(BaseHTTPRequestHandler):
-    """Some files are served at once, some break the first time, one is not what it says."""
+    """A server: some files succeed at once, some break the first time, one has the wrong type."""
 
     protocol_version = "HTTP/1.1"
     served: ClassVar[Counter[str]] = Counter()
@@ -65,20 +65,20 @@ class Site(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Suppress the request log."""
 
 
 class Quiet(ThreadingHTTPServer):
-    """A server that does not complain when its client is killed."""
+    """A server that does not print a traceback when its client is killed."""
 
     daemon_threads = True
 
     def handle_error(self, *_: object) -> None:
-        """A killed client hangs up: that is the point."""
+        """Ignore the error: the demo kills its client on purpose."""
 
 
 def write_list(path: Path, base: str) -> int:
-    """Write the URLs that are wanted: files, twins of files under other names, flaky ones, and the one that lies."""
+    """Write the list of URLs: files, duplicates under other names, flaky files, and the one with the wrong type."""
     urls = [f"{base}/files/{number}" for number in range(FILES)]
     urls += [f"{base}/twins/{number}" for number in range(TWINS)]  # the same bytes as files/NUMBER
     urls += [f"{base}/flaky/{1000 + number}" for number in range(FLAKY)]
@@ -88,7 +88,7 @@ def write_list(path: Path, base: str) -> int:
 
 
 class Demo:
-    """Runs commands as a person would, and shows them."""
+    """Run commands as a user would, and print them."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -116,12 +116,12 @@ class Demo:
         running.kill()
         running.wait()
         if sys.stderr.isatty():
-            print("\033[?25h", end="")  # whoever is killed cannot give the cursor back
+            print("\033[?25h", end="")  # a killed process cannot restore the cursor
         print(f"{BOLD}kill -9{PLAIN} after {sum(Site.served.values())} requests", flush=True)
 
 
 def main() -> None:
-    """Play the whole story."""
+    """Run the demo."""
     began = time.monotonic()
     server = Quiet(("127.0.0.1", 0), Site)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -129,7 +129,7 @@ def main() -> None:
         home = Path(folder)
         demo = Demo(home)
         count = write_list(home / "list.txt", f"http://127.0.0.1:{server.server_address[1]}")
-        print(f"A server on loopback with {count} URLs: {TWINS} twins, {FLAKY} flaky, one that lies.")
+        print(f"A server on loopback with {count} URLs: {TWINS} duplicates, {FLAKY} flaky, one with the wrong type.")
         demo.call("add", "list.txt")
         demo.kill_in_the_middle()
         demo.call("status")
@@ -142,7 +142,7 @@ def main() -> None:
         demo.call("add", "list.txt")
         demo.call("run", "-q")
         extra = sum(count - 1 for count in Site.served.values() if count > 1)
-        print(f"\nRunning again asked the server {sum(Site.served.values()) - before} times.")
+        print(f"\nRunning again sent {sum(Site.served.values()) - before} requests.")
         print(
             f"{count} URLs, {sum(Site.served.values())} requests in all: {extra} were repeats (flaky ones and the kill)."
         )

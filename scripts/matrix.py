@@ -1,7 +1,7 @@
-"""The crash matrix: what `make torture` saw last, kept in docs/matrix.json and drawn into docs/proof.md.
+"""The crash matrix: the results of the last `make torture`, stored in docs/matrix.json and rendered in docs/proof.md.
 
-python -m scripts.matrix build/matrix    # take over what the last run wrote, then draw
-python -m scripts.matrix                 # draw again from docs/matrix.json
+python -m scripts.matrix build/matrix    # import the results of the last run, then render
+python -m scripts.matrix                 # render again from docs/matrix.json
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BEGIN, END = "<!-- matrix: made by scripts/matrix.py -->", "<!-- matrix ends -->
 
 
 def collected(directory: Path) -> dict[str, Any]:
-    """Read what every process of a run wrote."""
+    """Read the results of every process of a run."""
     lines = [line for path in sorted(directory.glob("*.jsonl")) for line in path.read_text("utf-8").splitlines()]
     cells: dict[str, str] = {}
     for entry in map(json.loads, lines):
@@ -28,7 +28,7 @@ def collected(directory: Path) -> dict[str, Any]:
 
 
 def drawn(results: dict[str, Any]) -> str:
-    """Write the table: a row per step, a column per fault; numbers stand for outcomes."""
+    """Render the table: a row per step, a column per fault; the numbers refer to the outcomes."""
     cells = {tuple(name.split(" | ")): outcome for name, outcome in results["cells"].items()}
     outcomes = sorted(set(cells.values()))
     columns = sorted({name[:2] for name in cells}, key=lambda pair: (pair[0] != "SQLite", pair[1]))
@@ -45,18 +45,18 @@ def drawn(results: dict[str, Any]) -> str:
 
 
 def with_matrix(page: str, results: dict[str, Any]) -> str:
-    """Put the table where it belongs on the page."""
+    """Insert the table between its markers on the page."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n\n{drawn(results)}\n\n{END}{after}"
 
 
 def main() -> None:
-    """Take over a run's results, if named, and draw the page."""
+    """Import a run's results, if given, and render the page."""
     if len(sys.argv) > 1:
         results = collected(Path(sys.argv[1]))
         if not results["cells"]:
-            sys.exit(f"{sys.argv[1]} holds no results")
+            sys.exit(f"{sys.argv[1]} contains no results")
         RESULTS.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
     PAGE.write_text(with_matrix(PAGE.read_text("utf-8"), json.loads(RESULTS.read_text("utf-8"))), "utf-8")
 

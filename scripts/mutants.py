@@ -1,16 +1,16 @@
-"""`make mutants`: put known defects back, one at a time, and show that the suite goes red for each.
+"""`make mutants`: reintroduce known defects, one at a time, and show that the tests detect each of them.
 
 A mutant is an entry of tests/mutants/*.toml:
 
     [[mutant]]
-    name = "D38"                       # the seed defect it brings back
+    name = "D38"                       # the known defect it reintroduces
     why = "a zombie's write is accepted"
     file = "src/longshore/ledger/sql/leasing.sql"
     old = "AND lease_epoch = :epoch"   # must occur; every occurrence is replaced
     new = ""
     tests = ["tests/ledger/test_leases.py::test_a_zombie_changes_nothing"]
 
-Each runs on a copy of the tree. A mutant that survives is a missing test; one whose text is not found is out of date.
+Each runs on a copy of the tree. A surviving mutant means a missing test; one whose text is not found is stale.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One defect and the tests that must notice it."""
+    """One defect and the tests that must detect it."""
 
     name: str
     why: str
@@ -49,25 +49,29 @@ def read_mutants() -> list[Mutant]:
 
 
 def is_stale(mutant: Mutant) -> bool:
-    """Tell whether the text that the mutant changes is no longer there."""
+    """Return whether the text that the mutant changes is missing from its file."""
     path = ROOT / mutant.file
     return not path.exists() or mutant.old not in path.read_text()
 
 
 def try_mutant(mutant: Mutant) -> str:
-    """Run the mutant's tests on a changed copy: killed, SURVIVED, STALE or BROKEN (its tests are red without it)."""
+    """Run the mutant's tests on a changed copy: killed, SURVIVED, STALE or BROKEN (its tests fail without it)."""
     if is_stale(mutant):
         return "STALE"
     with tempfile.TemporaryDirectory(prefix="longshore-mutant-") as home:
         tree = Path(home, "tree")
-        shutil.copytree(
-            ROOT, tree, ignore=shutil.ignore_patterns(".git", ".venv", "__pycache__", ".mypy_cache", "results")
-        )
+        shutil.copytree(ROOT, tree, ignore=_left_out)
         if _tests_pass(tree, mutant) is False:
             return "BROKEN"
         target = tree / mutant.file
         target.write_text(target.read_text().replace(mutant.old, mutant.new))
         return "SURVIVED" if _tests_pass(tree, mutant) else "killed"
+
+
+def _left_out(folder: str, names: list[str]) -> set[str]:
+    """Return the names that a copy does not need: `bench/results`, but not `cli/results`."""
+    found = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".mypy_cache")(folder, names)
+    return found | ({"results"} if Path(folder).name == "bench" else set())
 
 
 def _tests_pass(tree: Path, mutant: Mutant) -> bool:
@@ -79,7 +83,7 @@ def _tests_pass(tree: Path, mutant: Mutant) -> bool:
 
 def main() -> None:
     """Try all mutants, or the named ones, and print the table."""
-    parser = argparse.ArgumentParser(description="put known defects back and see the suite go red")
+    parser = argparse.ArgumentParser(description="reintroduce known defects and check that the tests detect them")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()

@@ -10,15 +10,15 @@ TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference" / "openap
 
 
 def document() -> str:
-    """Describe the API as the running program would."""
+    """Return the OpenAPI document of the running program."""
     from longshore.ledger import Ledger
-    from longshore.store import StoreSettings, open_store
+    from longshore.store import open_store
     from longshore.web.app import describe, make_app
     from longshore.web.service import Service
     from longshore.web.settings import ServeSettings
 
     with tempfile.TemporaryDirectory() as folder, Ledger.open(Path(folder, "ledger.db"), create=True) as ledger:
-        store = open_store(str(Path(folder, "store")), StoreSettings())
+        store = open_store(str(Path(folder, "store")))
         app = make_app(Service(ledger, store, ServeSettings()))
         return json.dumps(describe(app), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Newer qBittorrents beside the system's: qbittorrent.sh SUITE... unpacks the one of each Debian suite, with everything
-# it needs, into a directory of its own. Nothing is installed into the system and no root is needed; packages come from
-# the mirror that this machine uses and are verified by apt with Debian's own keys.
+# Unpack newer versions of qBittorrent: qbittorrent.sh SUITE... unpacks the one of each Debian suite, with its
+# dependencies, into a separate directory. Nothing is installed into the system and root is not required; packages come
+# from this machine's Debian mirror and are verified by apt with Debian's keys.
 set -euo pipefail
 home=${LONGSHORE_COMPONENTS:-${XDG_CACHE_HOME:-$HOME/.cache}/longshore-components}
 keys=/usr/share/keyrings/debian-archive-keyring.gpg
@@ -10,9 +10,10 @@ unpack() { # unpack SUITE DIRECTORY
   local suite=$1 work=$2 mirror deb
   # shellcheck disable=SC2016  # apt's own variable
   mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' 2>/dev/null | sort -u | head -1)
+  [ -n "$mirror" ] || { echo "qbittorrent.sh: apt on this machine names no Debian archive; add one to its sources" >&2; exit 1; }
   mkdir -p "$work"/{lists/partial,archives/partial,root}
   : >"$work/status"
-  echo "deb [signed-by=$keys] ${mirror:-http://deb.debian.org/debian} $suite main" >"$work/sources"
+  echo "deb [signed-by=$keys] $mirror $suite main" >"$work/sources"
   local apt=(apt-get -qq -o "Dir::Etc::SourceList=$work/sources" -o Dir::Etc::SourceParts=/dev/null
     -o Dir::Etc::PreferencesParts=/dev/null -o "Dir::State::Lists=$work/lists" -o "Dir::State::Status=$work/status"
     -o "Dir::State::extended_states=$work/extended" -o "Dir::Cache=$work" -o "Dir::Cache::Archives=$work/archives"
@@ -30,7 +31,7 @@ for suite in "$@"; do
   work=$(mktemp -d "$home/.unpacking.XXXXXX")
   trap 'rm -rf "$work"' EXIT
   unpack "$suite" "$work"
-  # Under its name only when it is whole; of two that unpack at once the first one stays.
+  # Rename only when it is complete; of two concurrent runs the first one wins.
   mv -T "$work/root" "$target" 2>/dev/null || [ -x "$target/usr/bin/qbittorrent-nox" ]
   rm -rf "$work"
 done

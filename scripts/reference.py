@@ -1,6 +1,6 @@
 """Write the pages of docs/reference from the code: `python -m scripts.reference [--check]`.
 
-A test runs the same with --check, so that the pages cannot say anything else than the program does.
+A test runs it with --check, so that the pages always match the program.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 
 import click
 
+from longshore.cli.app import program
 from longshore.cli.main import COMMANDS, Entry
-from longshore.cli.program import program
 from longshore.config.load import default_of, keys_of, sections
-from longshore.config.sections import CredentialSettings, HostSettings
+from longshore.domain.kinds import DOWNLOAD, TERMINAL, TORRENT, JobKind, kind_of
 from longshore.domain.reasons import REASONS, Kind
-from longshore.domain.states import DOWNLOAD, TERMINAL, TORRENT, moves, stages
+from longshore.domain.settings import CredentialSettings, HostSettings
 from scripts.reference_pages import NOTICE, api, metrics, python, tables
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -38,28 +38,28 @@ COMMON = {
     "--help",
 }
 EXIT_CODES = {
-    "0": "all held; nothing wrong",
-    "1": "unexpected",
-    "2": "usage: an option, a setting, an argument that is no URL",
-    "3": "some failed for good (a refused scheme or address is a failed item)",
-    "4": "stopped with work left",
-    "5": "damage found, or the store is not there",
-    "6": "token or permission",
-    "10": "no depot here (`get` and `add` make one)",
+    "0": "success: every file is stored",
+    "1": "unexpected error",
+    "2": "usage error: an option, a setting, or an argument that is not a URL",
+    "3": "some items failed permanently (including a refused scheme or address)",
+    "4": "stopped before all work was done",
+    "5": "damage found, or the store is missing",
+    "6": "missing or invalid token, or missing permission",
+    "10": "no depot found (`get` and `add` create one)",
     "11": "locked for maintenance",
-    "12": "the ledger's schema does not fit this program",
-    "130, 143": "stopped by SIGINT, SIGTERM; the ledger is consistent, running again goes on",
+    "12": "the ledger's schema version does not match this program",
+    "130, 143": "stopped by SIGINT, SIGTERM; the ledger is consistent, and the next run continues",
 }
 
 
 def cli() -> Iterator[str]:
     yield from ("# Command line", "", NOTICE, "")
-    yield "Data goes to stdout, everything else to stderr. `--json` gives JSON lines, each with `type`, `schema` and `ts`;"
+    yield "Data goes to stdout, everything else to stderr. `--json` writes JSON lines, each with `type`, `schema` and `ts`;"
     yield "their JSON Schemas are in the package, `longshore/cli/schemas/TYPE.json`. Precedence of settings: flag,"
     yield "environment, `longshore.toml`, default."
     yield from ("", "## Exit codes", "", "| code | meaning |", "|---|---|")
     yield from (f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items())
-    yield from ("", "## Common options", "", "Every command takes them, after its name.", "")
+    yield from ("", "## Common options", "", "Every command accepts these options after its name.", "")
     yield from _options(_command("config"), common=True)
     for heading, group in COMMANDS.items():
         yield from ("", f"## {heading}")
@@ -132,7 +132,7 @@ def settings() -> Iterator[str]:
 
 def _named(section: str) -> Iterator[str]:
     record = {"hosts": HostSettings, "credentials": CredentialSettings}[section]
-    yield from ("", f'A table of its own for one host, `[{section}."example.org"]`:', "")
+    yield from ("", f'Settings for one host, in the table `[{section}."example.org"]`:', "")
     yield from ("| key | meaning |", "|---|---|")
     for name, key in record.KEYS.items():
         yield f"| `{name}` | {key.doc} |"
@@ -143,46 +143,48 @@ def _written(value: Any) -> str:
 
 
 KINDS = {
-    Kind.TRANSIENT: "tried again later, with full jitter; counts as an attempt",
-    Kind.FRESH: "the part is thrown away and the job is tried once more from zero; a second time is final",
+    Kind.TRANSIENT: "retried later, with full jitter; counts as an attempt",
+    Kind.FRESH: "the part is discarded and the job is retried once from the beginning; a second failure is final",
     Kind.PERMANENT: "final at once",
-    Kind.POLICY: "final at once: we refuse, not the server",
-    Kind.INFRASTRUCTURE: "our side: the job waits and nothing counts against it",
+    Kind.POLICY: "final at once: refused by the local policy, not by the server",
+    Kind.INFRASTRUCTURE: "a local problem: the job waits, and it does not count as an attempt",
 }
 
 
 def reasons() -> Iterator[str]:
     yield from ("# Reasons", "", NOTICE, "")
-    yield "One vocabulary for the command line, the API, metrics, events and these pages. The kind decides what follows."
-    yield from ("", "| kind | what follows |", "|---|---|")
+    yield "The command line, the API, metrics, events and these pages use the same reasons. The kind determines what happens next."
+    yield from ("", "| kind | what happens next |", "|---|---|")
     yield from (f"| {kind.value} | {meaning} |" for kind, meaning in KINDS.items())
     yield from ("", "| reason | kind | meaning | what to do |", "|---|---|---|---|")
     for reason in REASONS.values():
         yield f"| `{reason.name}` | {reason.kind.value} | {reason.meaning} | {reason.remedy} |"
-    yield "| `http_NNN` | transient or permanent | the server answered NNN | 202, 408, 425, 429 and most 5xx are tried again; every other status but 200 and 206 is final |"
+    yield "| `http_NNN` | transient or permanent | the server answered NNN | 202, 408, 425, 429 and most 5xx are retried; every other status except 200 and 206 is final |"
 
 
 def states() -> Iterator[str]:
     yield from ("# Stages and statuses", "", NOTICE, "")
-    yield "Every type of job has stages of its own; each stage has one canonical status. Terminal is final: doing the work"
-    yield "again is a new job, linked by `retry_of`. A new lease epoch starts the attempt again."
-    titles = {DOWNLOAD: "Downloads", TORRENT: "Torrents", "your own": "Jobs of your own"}
+    yield "Every job type has its own stages; each stage has one canonical status. A terminal stage is final: a retry is a"
+    yield "new job, linked by `retry_of`. A new lease epoch restarts the attempt."
+    titles = {DOWNLOAD: "Downloads", TORRENT: "Torrents", "your own": "Custom jobs"}
     for job_type, title in titles.items():
-        yield from ("", f"## {title}", "", "| stage | status | may go to |", "|---|---|---|")
-        table = moves(job_type)
-        for stage, status in stages(job_type).items():
-            onward = ", ".join(f"`{one}`" for one in stages(job_type) if one in table[stage]) or "nowhere: terminal"
+        yield from ("", f"## {title}", "", "| stage | status | next stages |", "|---|---|---|")
+        kind = kind_of(job_type)
+        for stage, status in kind.stages.items():
+            onward = ", ".join(f"`{one}`" for one in kind.stages if one in kind.moves[stage]) or "none: terminal"
             yield f"| `{stage}` | {status.value} | {onward} |"
-        yield from ("", *_diagram(job_type))
+        if "HEAD_DONE" in kind.stages:
+            yield "\n`HEAD_DONE` is written only by callers of `advance` that send a HEAD request; the worker does not send one."
+        yield from ("", *_diagram(kind))
 
 
-def _diagram(job_type: str) -> Iterator[str]:
+def _diagram(kind: JobKind) -> Iterator[str]:
     yield from ("```mermaid", "stateDiagram-v2")
-    for stage, status in stages(job_type).items():
+    for stage, status in kind.stages.items():
         if status in TERMINAL:
             yield f"    {stage} --> [*]"
-        for onward in stages(job_type):
-            if onward in moves(job_type)[stage]:
+        for onward in kind.stages:
+            if onward in kind.moves[stage]:
                 yield f"    {stage} --> {onward}"
     yield "```"
 
@@ -200,12 +202,12 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
 
 
 def page(name: str) -> str:
-    """Give one generated page."""
+    """Return one generated page."""
     return "\n".join(PAGES[name]()).rstrip() + "\n"
 
 
 def main() -> int:
-    """Write the pages, or tell which differ."""
+    """Write the pages, or list those that differ."""
     check, differ = "--check" in sys.argv[1:], []
     for name in PAGES:
         path, text = FOLDER / name, page(name)

@@ -1,4 +1,4 @@
-"""The reference pages that need more than a table in the code: tables, metrics, Python names, routes of the API."""
+"""Reference pages that are extracted from several sources: SQL tables, metrics, Python names, API routes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import longshore
 from longshore import errors
 from longshore.domain import outcomes
 from longshore.ledger import Ledger
-from longshore.store import StoreSettings, open_store
+from longshore.store import open_store
 from longshore.web.metrics import Metrics
 from longshore.web.service import Service
 from longshore.web.settings import ServeSettings
@@ -35,8 +35,8 @@ def tables() -> Iterator[str]:
     yield from ("# Tables", "", NOTICE, "")
     yield "The names are a contract; columns may be added. Times are integer microseconds UTC by the ledger's clock."
     yield "Types are SQLite's; PostgreSQL has tables and columns of the same names, a `url_hash` in `url_versions`, and a table"
-    yield "`commits`: the number of each connection's last transaction, which decides a COMMIT whose answer was lost. Read as you"
-    yield "like; write through the program, which is what fences and checks."
+    yield "`commits`: the number of each connection's last transaction, which decides a COMMIT whose response was lost. You may read"
+    yield "the tables directly; write only through the program, which enforces leases and checks."
     text = "\n".join(path.read_text() for path in sorted(MIGRATIONS.glob("[0-9]*.sql")))
     for comment, name, body in re.findall(TABLE, text, re.MULTILINE | re.DOTALL):
         said = " ".join(line.removeprefix("--").strip() for line in comment.splitlines())
@@ -74,7 +74,7 @@ def _columns(table: str, body: str) -> Iterator[tuple[str, str, str]]:
 @contextmanager
 def _service() -> Iterator[Service]:
     with tempfile.TemporaryDirectory() as folder, Ledger.open(Path(folder, "ledger.db"), create=True) as ledger:
-        store = open_store(str(Path(folder, "store")), StoreSettings())
+        store = open_store(str(Path(folder, "store")))
         try:
             yield Service(ledger, store, ServeSettings())
         finally:
@@ -83,9 +83,9 @@ def _service() -> Iterator[Service]:
 
 def metrics() -> Iterator[str]:
     yield from ("# Metrics", "", NOTICE, "")
-    yield "What `/metrics` gives. Gauges are read from the ledger at each scrape; counters and histograms count what this process"
-    yield "did. [Monitor a depot](../how-to/monitor.md) says what to look at."
-    yield from ("", "| metric | kind | labels | says |", "|---|---|---|---|")
+    yield "The metrics of `/metrics`. Gauges are read from the ledger at each scrape; counters and histograms cover this process."
+    yield "[Monitor a depot](../how-to/monitor.md) explains which to watch."
+    yield from ("", "| metric | kind | labels | meaning |", "|---|---|---|---|")
     with _service() as service:
         made = Metrics(service)
         labels = {one._name: one._labelnames for one in vars(made).values() if isinstance(one, MetricWrapperBase)}
@@ -99,10 +99,10 @@ def metrics() -> Iterator[str]:
 def api() -> Iterator[str]:
     described = json.loads(document())
     yield from ("# HTTP API", "", NOTICE, "")
-    yield "Every route. Bodies, parameters and answers are in [openapi.json](openapi.json) (OpenAPI 3.1); who may do what is in"
+    yield "All routes. Bodies, parameters and responses are in [openapi.json](openapi.json) (OpenAPI 3.1); permissions are in"
     yield "[the dashboard's page](../dashboard.md). Every request carries `Authorization: Bearer TOKEN`. [Use the HTTP"
-    yield "API](../how-to/use-the-api.md) goes through it with `curl`, line by line: one job and `?wait=`, `Idempotency-Key`, many"
-    yield "jobs as NDJSON, pages, the event stream and `Last-Event-ID`, content and `Range`, problems."
+    yield "API](../how-to/use-the-api.md) is a tutorial with `curl`: one job and `?wait=`, `Idempotency-Key`, many jobs as NDJSON,"
+    yield "pagination, the event stream and `Last-Event-ID`, content and `Range`, problems."
     tags: dict[str, list[str]] = {}
     for path, item in described["paths"].items():
         for method, operation in item.items():
@@ -114,21 +114,21 @@ def api() -> Iterator[str]:
 
 def python() -> Iterator[str]:
     yield from ("# Python", "", NOTICE, "")
-    yield "`import longshore` gives the names of the first table; the package is typed (`py.typed`). `Depot` is the plain façade and"
-    yield "`AsyncDepot` has the same verbs as coroutines."
+    yield "`import longshore` provides the names of the first table; the package is typed (`py.typed`). `Depot` is the synchronous"
+    yield "interface; `AsyncDepot` has the same methods as coroutines."
     yield from ("", "## `longshore`", *_names({name: getattr(longshore, name) for name in sorted(longshore.__all__)}))
     yield from ("", "## `longshore.Depot`", *_names(_methods(longshore.Depot)))
     yield from (
         "",
         "## `longshore.ledger.Ledger`",
         "",
-        "The same verbs on SQLite and PostgreSQL.",
+        "The same methods on SQLite and PostgreSQL.",
         *_names(_methods(Ledger)),
     )
     ends = {name: one for name, one in vars(outcomes).items() if _defined(one, outcomes)}
-    yield from ("", "## `longshore.domain.outcomes`", "", "How an attempt ends: for `Ledger.settle`.", *_names(ends))
+    yield from ("", "## `longshore.domain.outcomes`", "", "Outcomes of an attempt, for `Ledger.settle`.", *_names(ends))
     wrong = {name: one for name, one in vars(errors).items() if _defined(one, errors)}
-    yield from ("", "## `longshore.errors`", "", "All are `LongshoreError`.", *_names(wrong, calls=False))
+    yield from ("", "## `longshore.errors`", "", "All are subclasses of `LongshoreError`.", *_names(wrong, calls=False))
 
 
 def _defined(one: object, module: object) -> bool:
@@ -149,7 +149,7 @@ def _names(names: dict[str, Any], *, calls: bool = True) -> Iterator[str]:
 
 
 def _call(one: Callable[..., Any]) -> str:
-    """Write the parameters by name; an optional one ends with `=`."""
+    """Return the parameters by name; an optional one ends with `=`."""
     parts, starred = [], False
     for parameter in inspect.signature(one).parameters.values():
         if parameter.name == "self":

@@ -10,16 +10,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+from longshore.domain.kinds import Status
 from longshore.domain.model import SECOND, JobRequest, Scope
 from longshore.domain.outcomes import Deferred
-from longshore.domain.states import Status
-from longshore.domain.torrent_sync import Watch
-from longshore.domain.torrents import torrent_request
-from longshore.ledger import JobFilter, Ledger, advancing, hosts, tokens
-from longshore.ledger.torrents import Noted, note_torrents, start_torrent
-from longshore.ledger.tracking import torrent
-from longshore.store import StoreSettings, open_store
-from longshore.torrents.identity import from_magnet
+from longshore.domain.torrents.model import torrent_request
+from longshore.domain.torrents.sync_rules import PollState
+from longshore.ledger import JobFilter, Ledger
+from longshore.ledger.operations import hosts, stages, tokens
+from longshore.ledger.operations.torrents import Noted, note_torrents, start_torrent
+from longshore.ledger.queries.torrents import torrent
+from longshore.store import open_store
+from longshore.worker.kinds.torrent.identity import from_magnet
 from tests.support.browser import Chromium, chromium
 from tests.support.site import Site
 
@@ -39,12 +40,12 @@ class Clock:
         return self.now
 
     def pass_by(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self.now += int(seconds * SECOND)
 
 
 def an_hour_of_work(site: Site, clock: Clock) -> dict[str, str]:
-    """Fill a depot as a busy hour would."""
+    """Fill a depot with the jobs of a busy hour."""
     chance = random.Random(7)
     end = time.time_ns() // 1000
     shown = arrivals(site, clock, chance, end)
@@ -67,7 +68,7 @@ def an_hour_of_work(site: Site, clock: Clock) -> dict[str, str]:
 
 
 def arrivals(site: Site, clock: Clock, chance: random.Random, end: int) -> dict[str, str]:
-    """Let an hour of papers come in: bursts, lulls, some of them twice."""
+    """Add an hour of downloads: bursts, pauses, some duplicates."""
     shown: dict[str, str] = {}
     number = 0
     while clock.now < end - 20 * SECOND:
@@ -87,7 +88,7 @@ def arrivals(site: Site, clock: Clock, chance: random.Random, end: int) -> dict[
 
 
 def failures(site: Site, chance: random.Random) -> None:
-    """Let some fail for good, for several reasons at several hosts; one address is long."""
+    """Add permanent failures with several reasons and hosts, one of them with a long URL."""
     kinds = (
         ("http_404", "the server answered 404", 41), ("blocked_challenge", "a challenge page came instead of the file", 17),
         ("html_page", "a web page came instead of a PDF", 9), ("tls", "the certificate has expired", 4),
@@ -102,17 +103,17 @@ def failures(site: Site, chance: random.Random) -> None:
 
 
 def transfers(site: Site, chance: random.Random) -> None:
-    """Let a server ask for rest, and others send."""
+    """Add running transfers, and one host that asked for a pause."""
     later = site.lease(site.plan("https://zenodo.org/records/77/files/busy.tar"))[0]
     rest = Deferred("http_503", "the server answered 503 and asks for 90 s", 90.0, host_rest_s=90.0)
     site.ledger.settle([(later, rest)])
     urls = [f"https://{host}/bulk/corpus-{n}.tar.zst" for n, host in enumerate((*HOSTS[:2], *HOSTS[4:]) * 2)]
     leases = site.lease(site.plan(*urls))
-    site.ledger.write(advancing.report, [(lease, chance.randrange(61_000), 61_000) for lease in leases])
+    site.ledger.write(stages.report, [(lease, chance.randrange(61_000), 61_000) for lease in leases])
 
 
 def torrents(site: Site) -> None:
-    """Let torrents wait, run and fail."""
+    """Add waiting, running and failed torrents."""
     books = ("moby-dick", "lord-jim", "typhoon", "nostromo", "the-secret-agent")
     for number, book in enumerate(books):
         source = MAGNET.format(number + 0xABCDEF, book)
@@ -121,7 +122,7 @@ def torrents(site: Site) -> None:
         )
         job = site.ledger.read(torrent, Scope(), site.ledger.write(start_torrent, asked).job_id)
         infohash = f"{number + 0xABCDEF:040x}"
-        watch = Watch(added_at=1, seen_at=1, done_bytes=(19 * number % 97) << 20, size_bytes=97 << 20, name=book)
+        watch = PollState(added_at=1, seen_at=1, done_bytes=(19 * number % 97) << 20, size_bytes=97 << 20, name=book)
         if 0 < number < 4:
             site.ledger.write(note_torrents, [Noted(job, watch, "downloading", external_job_id=infohash)])
         elif number == 4:
@@ -131,7 +132,7 @@ def torrents(site: Site) -> None:
 
 
 def pages(shown: dict[str, str]) -> dict[str, str]:
-    """Name every picture and its page."""
+    """Return the page of every screenshot."""
     return {
         "overview": "/",
         "jobs": "/jobs",
@@ -147,7 +148,7 @@ def pages(shown: dict[str, str]) -> dict[str, str]:
 
 
 def take(site: Site, browser: Chromium, theme: str, wanted: dict[str, str], **options: Any) -> None:
-    """Sign in and picture every page."""
+    """Sign in and take a screenshot of every page."""
     secret = site.token("admin", name="operator")
     suffix = "-phone" if options else ""
 
@@ -169,12 +170,12 @@ def take(site: Site, browser: Chromium, theme: str, wanted: dict[str, str], **op
 
 
 def main() -> None:
-    """Write all pictures."""
+    """Write all screenshots."""
     IMAGES.mkdir(parents=True, exist_ok=True)
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         ledger = Ledger.open(Path(folder, "ledger.db"), create=True, clock=clock)
-        with Site(ledger, open_store(str(Path(folder, "store")), StoreSettings())) as site:
+        with Site(ledger, open_store(str(Path(folder, "store")))) as site:
             shown = an_hour_of_work(site, clock)
             [failed] = ledger.matching_ids(Scope(), JobFilter(status=Status.FAILED, reason="http_403"), at_most=1)
             wanted = pages(shown | {"failed": failed})

@@ -7,6 +7,26 @@ import gc
 
 import pytest
 
+SERVERS = {
+    "postgres",
+    "postgres_cluster",
+    "own_postgres_cluster",
+    "postgres_dsn",
+    "postgres_ledger",
+    "weed",
+    "nginx",
+    "s3",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests that need a server of the system; `make quick` leaves them out."""
+    for item in items:
+        needed = set(getattr(item, "fixturenames", ()))
+        params = getattr(getattr(item, "callspec", None), "params", {}).values()
+        if needed & SERVERS or any(value in ("postgres", "s3") for value in params if isinstance(value, str)):
+            item.add_marker("servers")
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish() -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from longshore.first_use import names_of
+from longshore.lazy_imports import names_of
+from longshore.version import __version__ as __version__
 
-__version__ = "0.1.0"
-
-TYPE_CHECKING = False  # type checkers know the name; importing `typing` would be half of what `--help` costs
+TYPE_CHECKING = False  # type checkers know the name; importing `typing` would double the time of `--help`
 if TYPE_CHECKING:
     from longshore.depot import AsyncDepot, Depot
-    from longshore.depot.sync import open_depot as open  # noqa: A004 -- `longshore.open` is the name people expect
-    from longshore.domain.keys import canonical_url, content_key, job_key, op_key
+    from longshore.depot.sync_depot import open_depot as open  # noqa: A004 -- `longshore.open` is the name people expect
+    from longshore.domain.identity.keys import canonical_url, content_key, job_key, op_key
+    from longshore.domain.identity.requests import download_request
+    from longshore.domain.kinds import Status
     from longshore.domain.model import Artifact, JobRequest, Scope
-    from longshore.domain.requests import download_request
-    from longshore.domain.states import Status
-    from longshore.engine.own import Input, JobFailed, Result, job_type
+    from longshore.worker.kinds.custom import Input, JobFailed, Result, job_type
 
 __all__ = [
     "Artifact",
@@ -41,18 +40,18 @@ __getattr__ = names_of(
         "Artifact": ".domain.model",
         "AsyncDepot": ".depot",
         "Depot": ".depot",
-        "Input": ".engine.own",
-        "JobFailed": ".engine.own",
-        "Result": ".engine.own",
-        "job_type": ".engine.own",
+        "Input": ".worker.kinds.custom",
+        "JobFailed": ".worker.kinds.custom",
+        "Result": ".worker.kinds.custom",
+        "job_type": ".worker.kinds.custom",
         "JobRequest": ".domain.model",
         "Scope": ".domain.model",
-        "Status": ".domain.states",
-        "canonical_url": ".domain.keys",
-        "content_key": ".domain.keys",
-        "download_request": ".domain.requests",
-        "job_key": ".domain.keys",
-        "op_key": ".domain.keys",
-        "open": ".depot.sync:open_depot",
+        "Status": ".domain.kinds",
+        "canonical_url": ".domain.identity.keys",
+        "content_key": ".domain.identity.keys",
+        "download_request": ".domain.identity.requests",
+        "job_key": ".domain.identity.keys",
+        "op_key": ".domain.identity.keys",
+        "open": ".depot.sync_depot:open_depot",
     },
 )

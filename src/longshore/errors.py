@@ -1,29 +1,29 @@
-"""The tree of our errors. Whatever leaves a module of ours is one of these; foreign exceptions do not cross.
+"""The exception hierarchy. Modules raise only these; exceptions of other libraries are translated.
 
 LongshoreError
 ├── BadInput (ValueError)         what the caller gave is wrong; nothing was changed
-│   └── NotAUrl                   an argument that is no URL at all
+│   └── NotAUrl                   an argument that is not a URL
 ├── InvalidTransition (RuntimeError)
 ├── LeaseLost                     a fenced write found another epoch, an expired lease or no lease
-├── Conflict                      another active job or another request holds the place
+├── Conflict                      another active job or request has the same key
 ├── NotFound
-├── EffectInDoubt                 an opaque effect whose outcome nobody can know
+├── EffectInDoubt                 an opaque effect whose outcome cannot be determined
 ├── ResultTooLarge (BadInput)     a result is stored whole or refused
 ├── LedgerError                   the ledger cannot be used
 │   ├── NoDepot                   exit 10
 │   ├── Locked                    exit 11, maintenance
 │   ├── SchemaMismatch            exit 12, newer or older than the program
 │   ├── Damaged                   exit 5, refused and never "repaired"
-│   └── Unavailable               may pass by itself: server away, disk full
-│       └── WaitedEnough          exit 4, it was waited for as long as allowed
+│   └── Unavailable               temporary: server down, disk full
+│       └── WaitedEnough          exit 4, the ledger was unavailable for the allowed time
 ├── StoreError                    each has a `reason` of domain.reasons
-│   ├── PublishFailed             the part is gone; the bytes must come again
+│   ├── PublishFailed             the part is lost; the bytes must be fetched again
 │   ├── BlobDamaged               exit 5, a stored blob does not have the bytes that its name promises
-│   ├── DiskFull                  no room for these bytes now
+│   ├── DiskFull                  no space for these bytes now
 │   │   └── NeverFits             more than the file system may hold
 │   ├── OverBudget                the tenant's budget does not allow them
-│   └── StoreUnavailable          may pass by itself
-│       └── NoStore               exit 5, the ledger has artifacts and their store is not there
+│   └── StoreUnavailable          temporary
+│       └── NoStore               exit 5, the ledger has artifacts, but their store is missing
 ├── NotPermitted                  exit 6
 └── Reasoned                      one item failed for a reason of domain.reasons
 """
@@ -34,7 +34,7 @@ from typing import Any
 
 
 class LongshoreError(Exception):
-    """Something went wrong, and we can say what."""
+    """Base class of all expected errors."""
 
     exit_code = 1
     hint: str | None = None
@@ -46,13 +46,13 @@ class LongshoreError(Exception):
 
 
 class BadInput(LongshoreError, ValueError):
-    """The input is not acceptable; nothing was changed."""
+    """The input is invalid; nothing was changed."""
 
     exit_code = 2
 
 
 class NotAUrl(BadInput):
-    """The argument is no URL."""
+    """The argument is not a URL."""
 
 
 class ResultTooLarge(BadInput):
@@ -60,15 +60,15 @@ class ResultTooLarge(BadInput):
 
 
 class InvalidTransition(LongshoreError, RuntimeError):
-    """The job may not go from its stage to the wanted one."""
+    """The stage transition is not allowed."""
 
 
 class LeaseLost(LongshoreError, RuntimeError):
-    """The lease is no longer ours; nothing was written."""
+    """The lease was lost; nothing was written."""
 
 
 class Conflict(LongshoreError):
-    """Something else holds this place."""
+    """The request conflicts with the current state, for example with another active job."""
 
     def __init__(self, message: str | None = None, *, job_id: str | None = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -76,7 +76,7 @@ class Conflict(LongshoreError):
 
 
 class NotFound(LongshoreError):
-    """There is no such thing here."""
+    """The item does not exist."""
 
 
 class EffectInDoubt(LongshoreError):
@@ -88,10 +88,10 @@ class LedgerError(LongshoreError):
 
 
 class NoDepot(LedgerError):
-    """There is no depot here."""
+    """No depot exists at this path."""
 
     exit_code = 10
-    hint = "make one with `longshore get URL` or `longshore add FILE`, or name it with --depot"
+    hint = "create one with `longshore get URL` or `longshore add FILE`, or name it with --depot"
 
 
 class Locked(LedgerError):
@@ -113,11 +113,11 @@ class Damaged(LedgerError):
 
 
 class Unavailable(LedgerError):
-    """The ledger does not answer now; it may later."""
+    """The ledger is temporarily unavailable."""
 
 
 class WaitedEnough(Unavailable):
-    """The ledger was waited for as long as was allowed."""
+    """The ledger was unavailable for the allowed time."""
 
     exit_code = 4
 
@@ -129,7 +129,7 @@ class StoreError(LongshoreError):
 
 
 class PublishFailed(StoreError):
-    """The bytes could not be made durable; they must come again."""
+    """The bytes could not be made durable; they must be fetched again."""
 
 
 class BlobDamaged(StoreError):
@@ -145,13 +145,13 @@ class BlobDamaged(StoreError):
 
 
 class DiskFull(StoreError):
-    """There is no room on the store's disk."""
+    """The store's disk is full."""
 
     reason = "disk_full"
 
     def __init__(self, message: str | None = None, *, hint: str | None = None, lack: str | None = None) -> None:
         super().__init__(message, hint=hint)
-        self.lack = lack  # a word of domain.space; None: not known where it happened
+        self.lack = lack  # a value of domain.space; None: unknown
 
 
 class NeverFits(DiskFull):
@@ -168,18 +168,28 @@ class OverBudget(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The store does not answer now; it may later."""
+    """The store is temporarily unavailable."""
 
     reason = "store_unavailable"
 
 
 class NoStore(StoreUnavailable):
-    """The ledger says that bytes are held, and there is no store."""
+    """The ledger has artifacts, but their store is missing."""
 
     exit_code = 5
     hint = (
         "mount it or put it back, or name its place with --store; if it is lost for good, `longshore reconcile --store-lost` begins a new"
         " one and plans what can be fetched again"
+    )
+
+
+class ForeignStore(StoreError):
+    """The store belongs to another ledger."""
+
+    exit_code = 2
+    hint = (
+        "give each ledger a store of its own (--store); if the other ledger is gone for good, remove `.ledger.json` from the store:"
+        " the next ledger that opens it becomes its owner, and quarantines what it does not know"
     )
 
 
@@ -190,7 +200,7 @@ class NotPermitted(LongshoreError):
 
 
 class Reasoned(LongshoreError):
-    """One item failed, for one reason of the vocabulary."""
+    """One item failed with one of the defined reasons."""
 
     def __init__(
         self, reason: str, message: str, *, retry_after_s: float | None = None, hint: str | None = None
@@ -198,10 +208,11 @@ class Reasoned(LongshoreError):
         super().__init__(message, hint=hint)
         self.reason = reason
         self.retry_after_s = retry_after_s
-        self.host: str | None = None  # where the job should wait, if that is another host than its own
-        self.at: str | None = None  # the host that was being asked
-        self.final = False  # definite this time, whatever the reason usually means
-        self.blameless = False  # our own choice: says nothing about the host
-        self.kept: Any = None  # what is durable of the body that it cut short (`store.PartFacts`)
-        self.walk: Any = None  # how the job's candidates stand (`engine.walking.Ended`)
-        self.facts: dict[str, Any] = {}  # telemetry of the attempt that it ended
+        self.host: str | None = None  # the host to wait for, if it is not the job's own
+        self.at: str | None = None  # the host of the failed request
+        self.final = False  # permanent this time, even if the reason is usually transient
+        self.blameless = False  # caused on this side: does not count against the host
+        self.disowned = False  # the server invalidated bytes it had sent: none of them may be kept
+        self.kept: Any = None  # the durable part of the interrupted body (`store.PartFacts`)
+        self.walk: Any = None  # the state of the job's candidates (`engine.walking.Ended`)
+        self.facts: dict[str, Any] = {}  # telemetry of the failed attempt

@@ -20,11 +20,11 @@ _lock = threading.Lock()
 
 
 class FailpointRaised(OSError):
-    """Raised where a test asked for it."""
+    """Raised at a failpoint on a test's request."""
 
 
 def declare(*names: str) -> None:
-    """Make names known at import, so that a test can ask whether each was hit."""
+    """Register names at import, so that a test can check whether each was hit."""
     KNOWN.update(names)
 
 
@@ -69,18 +69,18 @@ def _armed(actions: dict[str, tuple[str, str, int]], log: str | None) -> Callabl
 
 
 def _nothing(name: str) -> None:
-    """Do nothing: the case of every run that is not a test."""
+    """Do nothing: the default outside tests."""
 
 
 def arm(spec: str, log: str | None = None) -> None:
-    """Set what happens at which failpoint in this process."""
+    """Set the actions of failpoints in this process."""
     global hit
     _counts.clear()
     hit = _armed(_parse(spec), log) if spec or log else _nothing
 
 
 def arm_by_environment() -> None:
-    """Set what the environment says, and count from zero: at import, and in a process that was forked."""
+    """Set the actions from the environment, and reset the counts: at import, and in a forked process."""
     arm(os.environ.get("LONGSHORE_FAILPOINTS", ""), os.environ.get("LONGSHORE_FAILPOINTS_LOG"))
 
 

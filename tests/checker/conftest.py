@@ -9,10 +9,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from longshore.domain.keys import op_key
+from longshore.domain.identity.keys import op_key
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Lease, NewArtifact, Scope
 from longshore.domain.outcomes import Completed, Failed, Reused
-from longshore.domain.requests import download_request
 from longshore.errors import LongshoreError, StoreError
 from longshore.ledger import Ledger
 from longshore.ledger.records import Intent
@@ -45,7 +45,7 @@ class Yard:
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Yard:
+def runtime(tmp_path: Path) -> Yard:
     """Three downloads completed, one of them the same bytes as another, one skipped, one failed, one waiting."""
     place = Yard(tmp_path / "ledger.sqlite3", tmp_path / "store")
     with Ledger.open(place.ledger, create=True) as ledger:

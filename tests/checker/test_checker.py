@@ -10,7 +10,7 @@ import pytest
 
 from longshore.checker import check
 from longshore.checker.check import HEALABLE, SENTENCES, LocalFiles
-from longshore.checker.witness import statements
+from longshore.checker.connections import statements
 from longshore.errors import Damaged, NoDepot
 from tests.checker.conftest import Yard
 
@@ -53,78 +53,78 @@ LEDGER_DAMAGE = {
 }
 
 
-def kinds(yard: Yard) -> set[str]:
-    return {finding.kind for finding in check(str(yard.ledger), LocalFiles(yard.store)).findings}
+def kinds(runtime: Yard) -> set[str]:
+    return {finding.kind for finding in check(str(runtime.ledger), LocalFiles(runtime.store)).findings}
 
 
-def test_a_sound_depot_has_no_findings(yard: Yard) -> None:
-    report = check(str(yard.ledger), LocalFiles(yard.store))
+def test_a_sound_depot_has_no_findings(runtime: Yard) -> None:
+    report = check(str(runtime.ledger), LocalFiles(runtime.store))
     assert report.findings == []
     assert report.artifacts == 3
     assert report.files == 2
 
 
 @pytest.mark.parametrize("kind", LEDGER_DAMAGE)
-def test_damage_in_the_ledger_is_named(yard: Yard, kind: str) -> None:
-    yard.spoil(LEDGER_DAMAGE[kind])
-    assert kind in kinds(yard)
+def test_damage_in_the_ledger_is_named(runtime: Yard, kind: str) -> None:
+    runtime.spoil(LEDGER_DAMAGE[kind])
+    assert kind in kinds(runtime)
 
 
-def test_a_flipped_bit_is_named(yard: Yard) -> None:
-    blob = yard.blobs()[0]
+def test_a_flipped_bit_is_named(runtime: Yard) -> None:
+    blob = runtime.blobs()[0]
     blob.chmod(0o600)
     body = bytearray(blob.read_bytes())
     body[0] ^= 1
     blob.write_bytes(body)
     blob.chmod(0o444)
-    assert kinds(yard) == {"file_wrong_hash"}
+    assert kinds(runtime) == {"file_wrong_hash"}
 
 
-def test_a_blob_that_can_be_written_is_named(yard: Yard) -> None:
-    yard.blobs()[0].chmod(0o644)
-    assert kinds(yard) == {"file_writable"}
+def test_a_blob_that_can_be_written_is_named(runtime: Yard) -> None:
+    runtime.blobs()[0].chmod(0o644)
+    assert kinds(runtime) == {"file_writable"}
 
 
-def test_a_lost_file_is_named(yard: Yard) -> None:
-    yard.blobs()[0].unlink()
-    assert kinds(yard) == {"file_missing"}
+def test_a_lost_file_is_named(runtime: Yard) -> None:
+    runtime.blobs()[0].unlink()
+    assert kinds(runtime) == {"file_missing"}
 
 
-def test_a_foreign_file_is_named(yard: Yard) -> None:
-    (yard.blobs()[0].parent / "notes.txt").write_text("mine")
-    assert kinds(yard) == {"file_foreign"}
+def test_a_foreign_file_is_named(runtime: Yard) -> None:
+    (runtime.blobs()[0].parent / "notes.txt").write_text("mine")
+    assert kinds(runtime) == {"file_foreign"}
 
 
-def test_a_part_that_nobody_comes_back_to_is_named(yard: Yard) -> None:
-    part = yard.store / ".staging" / "parts" / "gone"
+def test_a_part_that_nobody_comes_back_to_is_named(runtime: Yard) -> None:
+    part = runtime.store / ".staging" / "parts" / "gone"
     part.mkdir(parents=True)
     (part / "facts.json").write_text(json.dumps({"job_id": "gone"}))
-    assert kinds(yard) == {"part_left"}
+    assert kinds(runtime) == {"part_left"}
 
 
-def test_a_job_that_was_promised_and_is_not_there_is_named(yard: Yard) -> None:
-    report = check(str(yard.ledger), LocalFiles(yard.store), acknowledged=["never-planned"])
+def test_a_job_that_was_promised_and_is_not_there_is_named(runtime: Yard) -> None:
+    report = check(str(runtime.ledger), LocalFiles(runtime.store), acknowledged=["never-planned"])
     assert [(finding.kind, finding.subject) for finding in report.findings] == [("job_lost", "never-planned")]
 
 
-def test_a_corrupted_page_is_refused_or_named(yard: Yard) -> None:
+def test_a_corrupted_page_is_refused_or_named(runtime: Yard) -> None:
     """Whatever is read of a damaged file, the answer is never silence."""
-    size = yard.ledger.stat().st_size
-    with open(yard.ledger, "r+b") as file:
+    size = runtime.ledger.stat().st_size
+    with open(runtime.ledger, "r+b") as file:
         for offset in range(4096, size, 4096):
             file.seek(offset + 100)
             file.write(os.urandom(2000))
     try:
-        found = kinds(yard)
+        found = kinds(runtime)
     except Damaged:
         return
     assert "ledger_damaged" in found
 
 
-def test_no_ledger_is_said_plainly(yard: Yard) -> None:
-    shutil.move(yard.ledger, yard.ledger.with_suffix(".away"))
+def test_no_ledger_is_said_plainly(runtime: Yard) -> None:
+    shutil.move(runtime.ledger, runtime.ledger.with_suffix(".away"))
     with pytest.raises(NoDepot):
-        check(str(yard.ledger), None)
+        check(str(runtime.ledger), None)
 
 
 def test_every_kind_of_finding_is_planted_here() -> None:

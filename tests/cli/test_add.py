@@ -73,7 +73,7 @@ def test_dry_run_reads_and_plans_nothing(box: Box) -> None:
 
 def test_what_is_no_list_changes_nothing(box: Box) -> None:
     for path, word in [
-        (box.home / "missing.txt", "there is no file"),
+        (box.home / "missing.txt", "no such file"),
         (box.home, "is a directory"),
         (box.write("page.html", "<!DOCTYPE html><p>"), "HTML page"),
         (box.write("x.bin", b"\0\1\2"), "binary file"),

@@ -8,10 +8,10 @@ import psycopg
 import pytest
 
 from longshore.config import load_settings
-from longshore.depot.checkup import MACHINE_CHECKS, filesystem_of
-from longshore.depot.depot_checkup import DEPOT_CHECKS, check_role
-from longshore.store import StoreSettings
-from longshore.store.s3 import S3Objects
+from longshore.depot.doctor.depot_checks import DEPOT_CHECKS, check_role
+from longshore.depot.doctor.machine_checks import MACHINE_CHECKS, filesystem_of
+from longshore.domain.settings import S3Settings, Secret
+from longshore.store.remote.s3 import S3Objects
 from tests.cli.conftest import Box, put_instead
 from tests.support.ledgers import postgres_ledger as postgres_ledger  # noqa: PLC0414 - the fixture
 from tests.support.origin import Origin, Thing
@@ -165,9 +165,8 @@ def test_an_object_store_that_refuses_is_told_with_a_remedy_and_no_secret(box: B
 
 def test_a_server_without_conditional_puts_is_a_warning(weed: Weed, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a server that ignores If-None-Match does: the second put succeeds too."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", weed.key_id)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", weed.secret)
-    objects = S3Objects(f"s3://{weed.bucket()}/x?endpoint={weed.url}", StoreSettings())
+    keys = S3Settings(access_key_id=weed.key_id, secret_access_key=Secret(weed.secret))
+    objects = S3Objects(f"s3://{weed.bucket()}/x?endpoint={weed.url}", keys)
     monkeypatch.setattr(
         objects, "_create", lambda key, data, _: objects._store.put(objects._key(key), data) is not None
     )

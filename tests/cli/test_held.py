@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from longshore.cli import held
+from longshore.cli.results import fast_path
 from tests.cli.conftest import LOOPBACK, Box
 from tests.support.origin import Origin, Thing, status
 from tests.support.postgres import Cluster, postgres_cluster
@@ -32,7 +32,7 @@ def urls(box: Box, origin: Origin) -> list[str]:
 
 
 def the_long_way(box: Box, *arguments: object) -> Ran:
-    with mock.patch.object(held, "all_held", return_value=None):
+    with mock.patch.object(fast_path, "all_stored", return_value=None):
         return box(*arguments)
 
 
@@ -58,7 +58,7 @@ def test_it_says_what_the_long_way_says(box: Box, urls: list[str], how: list[str
 def test_a_held_run_loads_no_engine(box: Box, urls: list[str]) -> None:
     listing = box.write("list", "".join(f"{url}\n" for url in urls))
     program = (
-        "import sys, threading; from longshore.cli.program import run\n"
+        "import sys, threading; from longshore.cli.app import run\n"
         "assert run(sys.argv[1:]) == 0\n"
         "assert threading.active_count() == 1\n"
         "print(*sys.modules)"
@@ -72,9 +72,9 @@ def test_a_held_run_loads_no_engine(box: Box, urls: list[str]) -> None:
     )
     loaded = set(done.stdout.split())
 
-    assert "longshore.ledger.glance" in loaded
+    assert "longshore.ledger.queries.fast_lookup" in loaded
     heavy = {"asyncio", "pycurl", "concurrent.futures", "logging", "rich", "ada_url", "tomllib", "pathlib"}
-    ours = {"longshore.depot", "longshore.engine", "longshore.transfer", "longshore.domain.model"}
+    ours = {"longshore.depot", "longshore.worker", "longshore.transfer", "longshore.domain.model"}
     assert loaded.isdisjoint(heavy | ours)
 
 

@@ -60,7 +60,7 @@ def test_put_says_what_it_cannot_take(depot: Path, tmp_path: Path) -> None:
     assert ran.stderr.count("refused") == 3
 
 
-@pytest.mark.parametrize("point", ["put.staged", "put.planned", "put.linked", "put.settled"])
+@pytest.mark.parametrize("point", ["put.staged", "put.planned", "publish.intents", "put.linked", "put.settled"])
 def test_a_crash_while_putting_leaves_one_result(depot: Path, tmp_path: Path, point: str) -> None:
     (tmp_path / "f").write_bytes(b"bytes" * 1000)
     died = execute("put", tmp_path / "f", "--depot", depot, env={"LONGSHORE_FAILPOINTS": f"{point}=kill"})
@@ -357,7 +357,8 @@ def test_stats_say_what_downloads_were_like(depot: Path) -> None:
 
 def test_tokens_made_and_revoked_on_the_command_line_are_in_the_audit_log(depot: Path) -> None:
     from longshore.domain.model import Scope
-    from longshore.ledger import Ledger, tokens
+    from longshore.ledger import Ledger
+    from longshore.ledger.operations import tokens
 
     invoke("token", "create", "--scope", "read", "--name", "night shift", "--depot", depot).ok()
     with Ledger.open(depot / "ledger.db") as ledger:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
+import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from longshore.cli.names import file_name
+from longshore.cli.results.file_names import file_name
 from tests.cli.conftest import Box
 from tests.support.origin import Origin, Thing
+from tests.support.program import command, environment
 
 BODY = b"placed bytes\n"
 
@@ -133,5 +137,99 @@ def test_what_is_in_the_way_is_told_with_what_to_do(box: Box, origin: Origin) ->
     below = box("get", url, "-d", there)
 
     assert below.code == 1
-    assert f"{there} is no directory" in below.stderr
+    assert f"{there} is not a directory" in below.stderr
     assert there.read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("flag", ["--overwrite", "--force", None])
+@pytest.mark.parametrize("what", ["fifo", "device", "link to a fifo", "socket"])
+def test_what_is_not_a_plain_file_is_never_replaced(
+    box: Box, origin: Origin, monkeypatch: pytest.MonkeyPatch, what: str, flag: str | None
+) -> None:
+    target = there = box.home / "there"
+    if what == "link to a fifo":
+        target = box.home / "link"
+        target.symlink_to(there)
+    if what == "device":
+        try:
+            os.mknod(there, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+        except PermissionError:
+            pytest.skip("only root makes devices")
+    elif what == "socket":
+        with socket.socket(socket.AF_UNIX) as server:
+            monkeypatch.chdir(box.home)  # a socket's path is short
+            server.bind("there")
+    else:
+        os.mkfifo(there)
+    before = os.lstat(target)
+
+    refused = box("get", origin.add("/a", Thing(BODY)), "-o", target, *([flag] if flag else []))
+
+    assert refused.code == 2
+    assert "-o -" in refused.stderr
+    assert os.lstat(target) == before
+    assert origin.requests == []
+    assert box("put", box.write("x", "y")).code == 0
+    assert box("export", "jsonl", "-o", target).code == 2
+    assert os.lstat(target) == before
+
+
+@pytest.mark.parametrize("name", ["ledger.db", "ledger.db-wal", "store/.layout.json", "store/new", "new/file", "."])
+def test_nothing_is_placed_inside_the_depot(box: Box, origin: Origin, name: str) -> None:
+    url = origin.add("/a", Thing(BODY))
+    box("get", url).ok()
+    refused = box("get", url, "-o", box.depot / name, "--overwrite")
+    assert refused.code == 2
+    assert "inside the depot" in refused.stderr
+    assert box("get", url, "-d", box.depot / name).code == 2
+    link = box.home / "link"
+    link.symlink_to(box.depot)
+    assert box("get", url, "-o", link / "ledger.db", "--force").code == 2
+    for form in ("jsonl", "crate", "bag", "tree"):
+        assert box("export", form, "-o", box.depot / name).code == 2
+    box("verify").ok()
+
+
+def test_a_ledger_elsewhere_is_not_replaced_either(box: Box, origin: Origin) -> None:
+    url, ledger = origin.add("/a", Thing(BODY)), box.home / "my.db"
+    box("get", url, "--ledger", ledger).ok()
+    assert box("get", url, "--ledger", ledger, "-o", ledger, "--force").code == 2
+    box("verify", "--ledger", ledger).ok()
+
+
+def test_an_empty_name_is_refused(box: Box, origin: Origin) -> None:
+    url = origin.add("/a", Thing(BODY))
+    assert box("get", url, "-o", "").code == 2
+    assert box("get", url, "-d", "").code == 2
+    assert box("get", url, "--offline", "--force").code == 2
+    assert origin.requests == []
+
+
+@pytest.mark.parametrize("arguments", [["get", "URL", "-o", "-"], ["export", "jsonl"]])
+def test_bytes_for_a_closed_stdout_are_refused(box: Box, origin: Origin, arguments: list[str]) -> None:
+    url = origin.add("/a", Thing(BODY))
+    box("get", url).ok()
+    given = [url if one == "URL" else one for one in arguments]
+    closed = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *command(*given)], env=environment(box.env), capture_output=True, timeout=60
+    )
+    assert closed.returncode == 2
+    assert b"stdout is closed" in closed.stderr
+
+
+def test_names_cannot_begin_a_line_of_their_own(box: Box) -> None:
+    file = box.write("two\nlines\tand a tab", "x")
+    assert len(box("put", file).ok().stdout.splitlines()) == 1
+
+
+def test_the_depot_is_not_adopted(box: Box) -> None:
+    box("put", box.write("mine.txt", "mine")).ok()
+    for inside in (box.depot, box.depot / "store"):
+        assert box("adopt", inside).code == 2
+    (told,) = box("adopt", box.home, "--json").ok().of("summary")
+    assert (told["new"], told["held"]) == (0, 1)
+
+
+def test_a_header_without_a_value_is_sent(box: Box, origin: Origin) -> None:
+    box("get", origin.add("/a", Thing(BODY)), "--header", "X-Empty: ").ok()
+    assert origin.requests[0].headers.get("x-empty") == ""

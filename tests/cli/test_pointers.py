@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from longshore.cli.export import DIRECTORIES, FILES
+from longshore.cli.commands.export import DIRECTORIES, FILES
 from longshore.cli.main import entries
 from longshore.domain.model import Scope
 from longshore.ledger import Ledger

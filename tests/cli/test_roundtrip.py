@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,3 +92,40 @@ def test_a_list_that_add_takes_back_cannot_be_without_its_secrets(box: Box, form
     ran = box("export", form, "--no-secrets")
     assert (ran.code, ran.stdout) == (2, "")
     assert "--no-secrets" in ran.stderr
+
+
+@pytest.mark.parametrize("form", [*FORMS, "failures"])
+@pytest.mark.parametrize("ran", [False, True])
+def test_an_export_has_what_was_expected(box: Box, origin: Origin, tmp_path: Path, form: str, *, ran: bool) -> None:
+    if form == "failures" and not ran:
+        return
+    wrong: list[dict[str, Any]] = [
+        {"sha256": "ab" * 32},
+        {"size_bytes": 999},
+        {"media_type": "application/pdf"},
+        {"md5": "ab" * 16},
+        {"sha512": "ab" * 64, "mirrors": [origin.url("/mirror")]},
+    ]
+    lines: list[dict[str, Any]] = [
+        {"url": origin.add(f"/{n}", Thing(b"bytes")), **fields} for n, fields in enumerate(wrong)
+    ]
+    lines.append({"url": origin.add("/h", status(404)), "headers": {"X-Who": "canary"}})
+    box("add", box.write("list.jsonl", "".join(json.dumps(line) + "\n" for line in lines))).ok()
+    if ran:
+        assert box("run").code == 3
+    target = tmp_path / f"list.{form}"
+    box("export", form, "-o", target).ok()
+    assert b"canary" not in target.read_bytes()
+    other = fresh(tmp_path)
+    added = other("add", target)
+    assert (added.code, "5 new" in added.stdout) == (3, True)
+    assert "had headers" in added.stderr
+    assert other("run").code == 3
+    assert other.counts() == {"failed": 5}
+
+
+def test_fields_that_are_not_known_are_told_once(box: Box, origin: Origin) -> None:
+    lines = [{"url": origin.add(f"/{n}", Thing(b"bytes")), "title": "x"} for n in range(3)]
+    file = box.write("list.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    assert box("add", file).ok().stderr.count("'title' (3)") == 1
+    assert "'title' (3)" in box("get", "-i", file).ok().stderr

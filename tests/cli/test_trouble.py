@@ -10,10 +10,10 @@ from pathlib import Path
 import apsw
 import pytest
 
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Scope
-from longshore.domain.requests import download_request
 from longshore.ledger import Ledger
-from longshore.ledger.connection import translated
+from longshore.ledger.backends.sqlite.connection import translated
 from tests.cli.conftest import Box
 from tests.support.origin import Origin, Thing
 from tests.support.program import Ran, environment

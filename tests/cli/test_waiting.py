@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from longshore.depot import Depot
-from longshore.ledger.leasing import claim
+from longshore.ledger.operations.leasing import claim
 from tests.support.origin import Origin, status
 from tests.support.program import invoke, schema_of
 

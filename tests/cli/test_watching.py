@@ -9,22 +9,22 @@ import time
 import pytest
 from rich.console import Console
 
-from longshore.cli.display import Display, shortened
-from longshore.cli.fleet import arguments, note_of
+from longshore.cli.multiprocess.supervisor import arguments, note_of
 from longshore.cli.options import Call
-from longshore.cli.output import Output, clean, duration, moment, size
-from longshore.cli.telling import remedy, teller, what_next
-from longshore.cli.watching import Score, plain_line, watching
-from longshore.domain.notes import Note
+from longshore.cli.output.event_output import event_printer, next_steps, remedy
+from longshore.cli.output.progress import ProgressCounts, plain_line, show_progress
+from longshore.cli.output.terminal_display import Display, shortened
+from longshore.cli.output.writer import Output, clean, duration, moment, size
+from longshore.domain.run_events import RunEvent
 from tests.support.program import eventually, invoke
 
 
-def told(score: Score, kind: str, job: str, **facts: object) -> None:
-    score.take(Note(kind, 0, job_id=job, url=f"https://a.example/{job}", facts=dict(facts)))  # type: ignore[arg-type]
+def told(score: ProgressCounts, kind: str, job: str, **facts: object) -> None:
+    score.take(RunEvent(kind, 0, job_id=job, url=f"https://a.example/{job}", facts=dict(facts)))  # type: ignore[arg-type]
 
 
-def filled() -> Score:
-    score = Score(total=10)
+def filled() -> ProgressCounts:
+    score = ProgressCounts(total=10)
     for job in "abcdefgh":
         told(score, "started", job)
     told(score, "progress", "a", bytes_done=500, bytes_total=1000)
@@ -38,7 +38,7 @@ def filled() -> Score:
 def test_counts_of_another_process_add_up() -> None:
     score = filled()
     for _ in range(2):
-        score.take(Note("counts", 0, facts={"completed": 3, "held": 1, "bytes": 30}))
+        score.take(RunEvent("counts", 0, facts={"completed": 3, "held": 1, "bytes": 30}))
 
     assert (score.completed, score.held, score.bytes) == (7, 3, 2048 + 60)
 
@@ -60,7 +60,7 @@ def test_speed_and_eta_are_of_this_run() -> None:
     told(score, "completed", "e", size_bytes=10_000)
     assert score.speed(start + 2) == pytest.approx(5000)
     assert score.eta_s(start + 3) == pytest.approx(6)
-    assert Score().eta_s(start) is None
+    assert ProgressCounts().eta_s(start) is None
 
 
 def test_the_plain_line_has_items_bytes_speed_and_failures() -> None:
@@ -113,28 +113,28 @@ def test_a_row_keeps_the_end_of_a_url() -> None:
 
 
 def test_what_to_do_next_is_said() -> None:
-    lines = what_next(filled(), 7, again="`longshore run`")
+    lines = next_steps(filled(), 7, again="`longshore run`")
 
     assert "longshore failures" in lines[0]
     assert "7 left: `longshore run`" in lines[1]
-    assert what_next(Score(completed=1), 0, again="") == []
+    assert next_steps(ProgressCounts(completed=1), 0, again="") == []
 
 
 def test_a_pipe_gets_no_display() -> None:
     call = Call(Output(json=False))
-    seen: list[Note] = []
+    seen: list[RunEvent] = []
 
-    with watching(call, seen.append) as (score, listen):
-        listen(Note("completed", 0, job_id="a", facts={"size_bytes": 1}))
+    with show_progress(call, seen.append) as (score, listen):
+        listen(RunEvent("completed", 0, job_id="a", facts={"size_bytes": 1}))
 
     assert (len(seen), score.completed) == (1, 1)
 
 
 def test_a_plain_line_comes_by_itself(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("longshore.cli.watching.PLAIN_EVERY_S", 0.01)
+    monkeypatch.setattr("longshore.cli.output.progress.PLAIN_EVERY_S", 0.01)
     lines: list[str] = []
 
-    with watching(Call(Output(json=False)), lambda _: None) as (score, _):
+    with show_progress(Call(Output(json=False)), lambda _: None) as (score, _):
         score.total = 7
         eventually(lambda: lines.append(capsys.readouterr().err) or "0/7 done" in "".join(lines), "a line")  # type: ignore[func-returns-value]
 
@@ -207,9 +207,11 @@ def test_words_for_people() -> None:
 
 
 def test_what_waits_for_a_person_is_told_once_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    tell = teller(Call(Output(json=False)))
+    tell = event_printer(Call(Output(json=False)))
     for reason in ("disk_full", "disk_full", "http_503", "host_busy"):
-        tell(Note("retry", 0, job_id="a", url="https://a.example/a", facts={"reason": reason, "message": "no room"}))
+        tell(
+            RunEvent("retry", 0, job_id="a", url="https://a.example/a", facts={"reason": reason, "message": "no room"})
+        )
 
     said = capsys.readouterr().err
     assert said.splitlines() == [

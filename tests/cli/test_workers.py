@@ -15,9 +15,9 @@ import apsw
 import click
 import pytest
 
-from longshore.cli.fleet import Fleet
-from longshore.cli.shares import Shares
-from longshore.cli.workers import Worker
+from longshore.cli.multiprocess.distribute import Distributor
+from longshore.cli.multiprocess.processes import WorkerProcess
+from longshore.cli.multiprocess.supervisor import Supervisor
 from tests.cli.conftest import Box
 from tests.support.origin import Gate, Origin, Thing, status
 from tests.support.program import (
@@ -362,7 +362,7 @@ def test_a_depot_that_cannot_be_opened_is_told_once(box: Box, origin: Origin, wo
 # ── shares ──
 
 
-class Told(Worker):
+class Told(WorkerProcess):
     """A worker that is no process and writes down what it is told."""
 
     def __init__(self) -> None:
@@ -374,7 +374,7 @@ class Told(Worker):
 
 def test_shares_go_to_whoever_has_least_and_the_end_is_told_once() -> None:
     workers = [Told(), Told(), Told()]
-    shares = Shares(Fleet(workers))
+    shares = Distributor(Supervisor(workers))
 
     shares.take([str(n) for n in range(20)])
     first = [len(worker.lines) for worker in workers]
@@ -395,10 +395,10 @@ def test_shares_go_to_whoever_has_least_and_the_end_is_told_once() -> None:
 
 
 def test_a_signal_ends_the_planning() -> None:
-    fleet = Fleet([])
+    fleet = Supervisor([])
     fleet.stopped_by = "SIGINT"
 
     with pytest.raises(click.exceptions.Exit) as stop:
-        Shares(fleet).take(["a"])
+        Distributor(fleet).take(["a"])
 
     assert stop.value.exit_code == 130

@@ -11,7 +11,7 @@ import pytest
 
 from longshore.config import CONFIG_FILE, Secret, Settings, load_settings, shown
 from longshore.config.load import default_of, keys_of, sections
-from longshore.config.values import READERS
+from longshore.config.parse_values import READERS
 from longshore.errors import BadInput
 
 # Names and defaults that other people's scripts rely on (DESIGN §9).
@@ -84,6 +84,8 @@ def test_every_key_has_a_reader_a_sentence_and_a_way_in_from_the_environment(tmp
             assert plain in READERS, name
             assert field.doc, name
             sample = samples.get(plain, json.dumps(["10.0.0.0/8"] if plain.startswith("tuple") else {}))
+            if name == "revalidate":
+                sample = "never"
             if field.least is not None and float(sample) < field.least:
                 sample = str(field.least)
             if field.most is not None and float(sample) > field.most:

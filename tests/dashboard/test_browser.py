@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from longshore.domain.model import Scope
-from longshore.web.pages import MENU
+from longshore.web.dashboard.pages import MENU
 from tests.dashboard.conftest import Person
 from tests.support.browser import PATIENCE_MS, Chromium
 from tests.support.site import Site
@@ -36,7 +36,7 @@ def test_sign_in_and_out(site: Site, browser: Chromium) -> None:
         expect(page).to_have_url(site.url + "/sign-in?next=/jobs")
         page.get_by_label("Token").fill("lsh_wrong")
         page.get_by_role("button", name="Sign in").click()
-        expect(page.get_by_role("alert")).to_contain_text("does not open anything")
+        expect(page.get_by_role("alert")).to_contain_text("is not valid")
         page.goto(site.url + "/sign-in?next=/jobs")
         page.get_by_label("Token").fill(secret)
         page.get_by_role("button", name="Sign in").click()

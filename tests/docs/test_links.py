@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from longshore.web.pages import MENU
+from longshore.web.dashboard.pages import MENU
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(

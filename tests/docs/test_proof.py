@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from longshore.checker.check import SENTENCES
-from longshore.checker.witness import statements
+from longshore.checker.connections import statements
 from scripts.matrix import PAGE, RESULTS, with_matrix
-from tests.engine.test_crashes import REACHED
 from tests.torture.test_matrix import FAULTS, KEY, ON_POSTGRES
+from tests.worker.test_crashes import REACHED
 
 ROOT = Path(__file__).resolve().parents[2]
 CATALOGUE = ROOT / "docs" / "reference" / "catalogue.md"

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from longshore.domain.keys import op_key
-from longshore.domain.states import Status
+from longshore.domain.identity.keys import op_key
+from longshore.domain.kinds import Status
 from tests.support.origin import Origin, Thing, status
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "usage-pattern.md"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longshore.domain.addresses import NetworkPolicy, special_word
+from longshore.domain.policy.network import NetworkPolicy, special_word
 from longshore.errors import BadInput
 
 CLOSED = NetworkPolicy()

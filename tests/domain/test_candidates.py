@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from longshore.domain import candidates
-from longshore.domain.candidates import MAX_ROUNDS, Trail, Tried
-from longshore.domain.endings import Mishap, Past, ending
+from longshore.domain.kinds import Status
 from longshore.domain.model import Job, JobRequest, Lease
 from longshore.domain.outcomes import Deferred, Failed
+from longshore.domain.policy.retry import Failure, Past, next_outcome
 from longshore.domain.scope import Scope
 from longshore.domain.settings import RetrySettings
-from longshore.domain.states import Status
-from longshore.engine.mishaps import mishap_of
-from longshore.engine.walking import Walk
+from longshore.domain.transfer import mirrors
+from longshore.domain.transfer.mirrors import MAX_ROUNDS, Trail, Tried
 from longshore.errors import Reasoned
+from longshore.worker.failures import failure_of
+from longshore.worker.kinds.download.mirror_walk import MirrorWalk
 
 ANSWERS = (None, "http_404", "forbidden_address", "html_page", "http_503", "connect", "digest_mismatch")
 DEFINITE = {"http_404", "forbidden_address", "html_page"}
@@ -31,17 +31,17 @@ def test_every_combination_of_answers(answers: tuple[str | None, ...]) -> None:
     trail = Trail()
     for at, answer in enumerate(answers):
         if answer is not None:
-            trail = candidates.answered(trail, at, answer, f"message {at}")
-    assert candidates.read(trail.text()) == trail
+            trail = mirrors.answered(trail, at, answer, f"message {at}")
+    assert mirrors.read(trail.text()) == trail
     left = [at for at, answer in enumerate(answers) if answer is None]
-    assert candidates.next_of(3, trail) == (left[0] if left else None)
+    assert mirrors.next_of(3, trail) == (left[0] if left else None)
     if left:
         return
-    end = candidates.over(3, trail)
+    end = mirrors.over(3, trail)
     may_work = [at for at, answer in enumerate(answers) if answer not in DEFINITE]
     assert end.final == (not may_work)
     assert end.following == (may_work[0] if may_work else None)
-    assert candidates.next_of(3, end.trail) == end.following
+    assert mirrors.next_of(3, end.trail) == end.following
     if end.final:
         assert end.at == 0
     else:
@@ -52,18 +52,18 @@ def test_every_combination_of_answers(answers: tuple[str | None, ...]) -> None:
 
 
 def test_from_zero_happens_once_for_each_candidate() -> None:
-    first = candidates.answered(Trail(), 0, "digest_mismatch")
+    first = mirrors.answered(Trail(), 0, "digest_mismatch")
     assert not first.tried[0].definite
-    assert candidates.answered(replace(first, walk=1), 0, "object_changed").tried[0].definite
-    between = candidates.answered(replace(first, walk=1), 0, "connect")
-    assert not candidates.answered(replace(between, walk=2), 0, "object_changed").tried[0].definite
+    assert mirrors.answered(replace(first, walk=1), 0, "object_changed").tried[0].definite
+    between = mirrors.answered(replace(first, walk=1), 0, "connect")
+    assert not mirrors.answered(replace(between, walk=2), 0, "object_changed").tried[0].definite
 
 
 @pytest.mark.parametrize(
     "text", [None, "", "{", "[]", "null", '{"tried":[[1]]}', '{"walk":"x"}', '{"via":3}', '{"tried":7}']
 )
 def test_what_is_no_trail_is_an_empty_one(text: str | None) -> None:
-    assert candidates.read(text) == Trail()
+    assert mirrors.read(text) == Trail()
 
 
 @pytest.mark.parametrize(
@@ -83,18 +83,18 @@ def test_whose_slot_is_needed(
     via: tuple[str, ...], slot: str, host: str, mirrored: bool, reserved: bool, passed: bool
 ) -> None:
     trail = Trail(via=via)
-    assert candidates.is_reserved(trail, slot, host, mirrored=mirrored) == reserved
-    assert candidates.passes(trail, slot, host) == passed
+    assert mirrors.is_reserved(trail, slot, host, mirrored=mirrored) == reserved
+    assert mirrors.passes(trail, slot, host) == passed
 
 
 def test_rounds_are_not_counted_until_there_are_too_many() -> None:
     past, settings = Past(0, None), RetrySettings(max_attempts=2)
     for rounds in range(MAX_ROUNDS + 3):
-        mishap = Mishap("host_busy", "x", host="t", trail=Trail(rounds=rounds))
-        end = ending(mishap, past, 0.5, settings)
+        mishap = Failure("host_busy", "x", host="t", trail=Trail(rounds=rounds))
+        end = next_outcome(mishap, past, 0.5, settings)
         assert isinstance(end, Deferred)
         assert end.counts == (rounds > MAX_ROUNDS)
-    last = ending(replace(mishap, trail=Trail(rounds=9)), Past(1, "host_busy"), 0.5, settings)
+    last = next_outcome(replace(mishap, trail=Trail(rounds=9)), Past(1, "host_busy"), 0.5, settings)
     assert isinstance(last, Failed)
 
 
@@ -156,7 +156,7 @@ class World:
     async def rests(self, _host: str) -> bool:
         return self.draw.random() < 0.2
 
-    async def ask(self, walk: Walk, url: str) -> None:
+    async def ask(self, walk: MirrorWalk, url: str) -> None:
         count = self.asked[url] = self.asked.get(url, 0) + 1
         for host in self.chains[url][min(count, len(self.chains[url])) - 1]:
             await walk.hop(host)
@@ -170,7 +170,7 @@ class Killed(Exception):
 
 
 async def attempt(world: World, kill: float) -> bool:
-    walk, last = Walk(world.lease(), world.take, world.rests), None
+    walk, last = MirrorWalk(world.lease(), world.take, world.rests), None
     while (at := walk.next()) is not None:
         try:
             await walk.enter(at)
@@ -194,8 +194,8 @@ def lives(world: World, settings: RetrySettings, kill: float) -> tuple[str, int]
         except Killed:
             continue
         except Reasoned as error:
-            past = Past(world.attempts, world.reason, None, candidates.read(world.trail))
-            end = ending(mishap_of(error), past, 0.5, settings)
+            past = Past(world.attempts, world.reason, None, mirrors.read(world.trail))
+            end = next_outcome(failure_of(error), past, 0.5, settings)
             if isinstance(end, Failed):
                 return end.reason, claims
             world.trail = world.trail if end.trail is None else end.trail or None
@@ -279,7 +279,7 @@ def test_a_busy_mirror_is_where_the_job_waits() -> None:
     world.take = full  # type: ignore[method-assign]
     with pytest.raises(Reasoned) as caught:
         asyncio.run(attempt(world, 0.0))
-    mishap = mishap_of(caught.value)
+    mishap = failure_of(caught.value)
     assert (mishap.reason, mishap.host) == ("host_busy", "h1.example")
     assert mishap.trail is not None
     assert mishap.trail.tried[0].definite

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longshore.domain.descriptors import BASE, share, wanted
+from longshore.domain.policy.open_files import BASE, share, wanted
 
 
 @given(st.integers(0, 1 << 20), st.integers(1, 4096), st.integers(1, 512))

@@ -6,73 +6,73 @@ import math
 
 import pytest
 
-from longshore.domain.candidates import Trail, read
-from longshore.domain.endings import PROGRESS_BYTES, Gain, Mishap, Past, ending, progressed
 from longshore.domain.outcomes import Deferred, Failed
-from longshore.domain.settings import RetrySettings, freshness_s
-from longshore.domain.space import Lack
-from longshore.errors import BadInput
+from longshore.domain.policy.disk_space import Lack
+from longshore.domain.policy.retry import PROGRESS_BYTES, Failure, Gain, Past, next_outcome, progressed
+from longshore.domain.settings import DedupeSettings, RetrySettings
+from longshore.domain.transfer.mirrors import Trail, read
 
 SETTINGS = RetrySettings(max_attempts=3, base_s=8, cap_s=100)
 FIRST = Past(attempts=0, reason=None)
 
 
 def test_a_transient_reason_waits_with_jitter_and_counts() -> None:
-    end = ending(Mishap("connect", "refused"), FIRST, 0.5, SETTINGS)
+    end = next_outcome(Failure("connect", "refused"), FIRST, 0.5, SETTINGS)
     assert end == Deferred("connect", "refused", 4.0)
 
 
 def test_the_last_attempt_is_final_and_keeps_its_own_reason() -> None:
-    end = ending(Mishap("connect", "refused"), Past(2, "http_503"), 0.5, SETTINGS)
+    end = next_outcome(Failure("connect", "refused"), Past(2, "http_503"), 0.5, SETTINGS)
     assert isinstance(end, Failed)
     assert end.reason == "connect"
     assert "attempt 3 of 3" in end.message
 
 
 def test_a_jobs_own_limit_wins() -> None:
-    assert isinstance(ending(Mishap("connect", "x"), Past(0, None, max_attempts=1), 0.0, SETTINGS), Failed)
-    assert isinstance(ending(Mishap("connect", "x"), Past(5, None, max_attempts=9), 0.0, SETTINGS), Deferred)
+    assert isinstance(next_outcome(Failure("connect", "x"), Past(0, None, max_attempts=1), 0.0, SETTINGS), Failed)
+    assert isinstance(next_outcome(Failure("connect", "x"), Past(5, None, max_attempts=9), 0.0, SETTINGS), Deferred)
 
 
 def test_restart_fresh_happens_once() -> None:
-    assert isinstance(ending(Mishap("object_changed", "x"), FIRST, 0.0, SETTINGS), Deferred)
-    assert isinstance(ending(Mishap("object_changed", "x"), Past(1, "bad_range"), 0.0, SETTINGS), Failed)
-    assert isinstance(ending(Mishap("object_changed", "x"), Past(1, "truncated"), 0.0, SETTINGS), Deferred)
+    assert isinstance(next_outcome(Failure("object_changed", "x"), FIRST, 0.0, SETTINGS), Deferred)
+    assert isinstance(next_outcome(Failure("object_changed", "x"), Past(1, "bad_range"), 0.0, SETTINGS), Failed)
+    assert isinstance(next_outcome(Failure("object_changed", "x"), Past(1, "truncated"), 0.0, SETTINGS), Deferred)
 
 
 @pytest.mark.parametrize("reason", ["http_404", "tls", "html_page", "forbidden_address", "too_large", "offline"])
 def test_permanent_and_policy_are_final_at_once(reason: str) -> None:
-    assert ending(Mishap(reason, "x"), FIRST, 0.0, SETTINGS) == Failed(reason, "x")
+    assert next_outcome(Failure(reason, "x"), FIRST, 0.0, SETTINGS) == Failed(reason, "x")
 
 
 @pytest.mark.parametrize("reason", ["disk_full", "store_unavailable", "host_busy", "interrupted"])
 def test_our_side_never_counts(reason: str) -> None:
-    end = ending(Mishap(reason, "x"), Past(99, "connect"), 0.9, SETTINGS)
+    end = next_outcome(Failure(reason, "x"), Past(99, "connect"), 0.9, SETTINGS)
     assert isinstance(end, Deferred)
     assert not end.counts
 
 
 def test_retry_after_rests_the_host_and_is_never_undercut() -> None:
-    end = ending(Mishap("http_429", "x", retry_after_s=60, host="h"), FIRST, 0.0, SETTINGS)
+    end = next_outcome(Failure("http_429", "x", retry_after_s=60, host="h"), FIRST, 0.0, SETTINGS)
     assert isinstance(end, Deferred)
     assert end.delay_s >= 60
     assert (end.host_rest_s, end.host) == (60, "h")
-    other = ending(Mishap("http_500", "x", retry_after_s=60), FIRST, 0.0, SETTINGS)
+    other = next_outcome(Failure("http_500", "x", retry_after_s=60), FIRST, 0.0, SETTINGS)
     assert isinstance(other, Deferred)
     assert other.host_rest_s is None
 
 
 def test_freshness_policies() -> None:
-    assert (freshness_s("always"), freshness_s("never"), freshness_s("90")) == (0.0, math.inf, 90.0)
+    ages = [DedupeSettings(revalidate=policy).revalidate_after_s for policy in ("always", "never", "90")]
+    assert ages == [0.0, math.inf, 90.0]
     for bad in ("often", "-1", "nan"):
-        with pytest.raises(BadInput):
-            freshness_s(bad)
+        with pytest.raises(ValueError, match="revalidate"):
+            DedupeSettings(revalidate=bad)
 
 
 @pytest.mark.parametrize("lack", [None, Lack.FULL, Lack.PROMISED])
 @pytest.mark.parametrize("attempts", [0, 99])
 def test_a_disk_that_is_full_or_promised_never_counts(lack: Lack | None, attempts: int) -> None:
-    end = ending(Mishap("disk_full", "x", lack=lack), Past(attempts, "disk_full"), 0.0, SETTINGS)
+    end = next_outcome(Failure("disk_full", "x", lack=lack), Past(attempts, "disk_full"), 0.0, SETTINGS)
     assert isinstance(end, Deferred)
     assert not end.counts
     assert end.delay_s >= (2.5 if lack is Lack.PROMISED else 0.5)
@@ -80,18 +80,18 @@ def test_a_disk_that_is_full_or_promised_never_counts(lack: Lack | None, attempt
 
 @pytest.mark.parametrize("lack", [Lack.NOT_NOW, Lack.OUTGROWN])
 def test_bytes_that_do_not_fit_although_the_disk_is_not_full_count(lack: Lack) -> None:
-    end = ending(Mishap("disk_full", "x", lack=lack), FIRST, 0.5, SETTINGS)
+    end = next_outcome(Failure("disk_full", "x", lack=lack), FIRST, 0.5, SETTINGS)
     assert end == Deferred("disk_full", "x", 4.0)
-    quick = ending(Mishap("disk_full", "x", lack=lack), FIRST, 0.0, RetrySettings(max_attempts=3, base_s=0.01))
+    quick = next_outcome(Failure("disk_full", "x", lack=lack), FIRST, 0.0, RetrySettings(max_attempts=3, base_s=0.01))
     assert isinstance(quick, Deferred)
     assert quick.delay_s >= 0.5
-    last = ending(Mishap("disk_full", "x", lack=lack), Past(2, "disk_full"), 0.5, SETTINGS)
+    last = next_outcome(Failure("disk_full", "x", lack=lack), Past(2, "disk_full"), 0.5, SETTINGS)
     assert isinstance(last, Failed)
     assert last.reason == "disk_full"
 
 
 def test_what_never_fits_is_final() -> None:
-    assert ending(Mishap("too_large", "x", lack=Lack.NEVER), FIRST, 0.0, SETTINGS) == Failed("too_large", "x")
+    assert next_outcome(Failure("too_large", "x", lack=Lack.NEVER), FIRST, 0.0, SETTINGS) == Failed("too_large", "x")
 
 
 MIB = 1 << 20
@@ -112,12 +112,12 @@ def test_what_counts_as_progress(added: int, best: int, total: int | None, resum
 @pytest.mark.parametrize("reason", ["truncated", "too_slow", "connect", "http_503", "deadline"])
 def test_progress_does_not_count_and_is_remembered(reason: str) -> None:
     past = Past(2, "connect", trail=Trail(best=100))
-    end = ending(Mishap(reason, "x", gain=Gain(200, 1_000, resumable=True)), past, 0.5, SETTINGS)
+    end = next_outcome(Failure(reason, "x", gain=Gain(200, 1_000, resumable=True)), past, 0.5, SETTINGS)
     assert isinstance(end, Deferred)
     assert (end.progressed, read(end.trail).best, read(end.trail).gains) == (True, 200, 1)
     assert end.delay_s <= 1.5
-    again = ending(
-        Mishap(reason, "x", gain=Gain(200, 1_000, resumable=True)),
+    again = next_outcome(
+        Failure(reason, "x", gain=Gain(200, 1_000, resumable=True)),
         Past(3, reason, None, read(end.trail)),
         0.5,
         SETTINGS,
@@ -127,7 +127,7 @@ def test_progress_does_not_count_and_is_remembered(reason: str) -> None:
 
 @pytest.mark.parametrize("reason", ["http_404", "object_changed", "digest_mismatch", "disk_full"])
 def test_only_transient_ends_can_be_progress(reason: str) -> None:
-    end = ending(Mishap(reason, "x", gain=Gain(900, 1_000, resumable=True)), FIRST, 0.5, SETTINGS)
+    end = next_outcome(Failure(reason, "x", gain=Gain(900, 1_000, resumable=True)), FIRST, 0.5, SETTINGS)
     assert isinstance(end, Failed) or not end.progressed
 
 

@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from longshore.domain.expectations import Result, contradiction, is_answer, own_key, request_key
-from longshore.domain.keys import job_key
+from longshore.domain.identity.expectations import Result, contradiction, is_answer, own_key, request_key
+from longshore.domain.identity.keys import job_key
 from longshore.domain.model import Expect, Status
 
 A, B = "a" * 64, "b" * 64

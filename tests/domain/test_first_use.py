@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGES = ["longshore", "longshore.ledger", "longshore.lists", "longshore.store"]
+PACKAGES = ["longshore", "longshore.depot", "longshore.ledger", "longshore.lists", "longshore.store"]
 
 
 def shown(package: str) -> dict[str, tuple[str, str]]:
@@ -18,7 +18,7 @@ def shown(package: str) -> dict[str, tuple[str, str]]:
     return {
         one.asname or one.name: (node.module or "", one.name)
         for node in imports
-        if node.module not in ("__future__", "longshore.first_use")
+        if node.module not in ("__future__", "longshore.lazy_imports", "longshore.version")
         for one in node.names
     }
 

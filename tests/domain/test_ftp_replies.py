@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from longshore.domain.ftp_replies import refusal
 from longshore.domain.reasons import Kind, reason_named
+from longshore.domain.transfer.ftp_replies import refusal
 
 VERBS = ("", "USER", "PASS", "ACCT", "PWD", "CWD", "TYPE", "EPSV", "PASV", "SIZE", "MDTM", "REST", "RETR")
 

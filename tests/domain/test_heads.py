@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longshore.domain.heads import Head, parse_head, retry_after_s, valid_etag
+from longshore.domain.transfer.response_head import Head, parse_head, retry_after_s, valid_etag
 from longshore.errors import Reasoned
 
 NOW = 1_736_244_000.0  # Tue, 07 Jan 2025 10:00:00 GMT

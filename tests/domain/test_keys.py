@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import longshore
-from longshore.domain.keys import MAX_TEXT, canonical_url, check_text, content_key, host_of, job_key, op_key
+from longshore.domain.identity.keys import MAX_TEXT, canonical_url, check_text, content_key, host_of, job_key, op_key
 from longshore.errors import BadInput, NotAUrl
 
 STEADY = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)

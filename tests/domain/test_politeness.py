@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from longshore.domain.model import SECOND
-from longshore.domain.politeness import (
-    HostDefaults,
+from longshore.domain.policy.host_limits import (
     HostFacts,
     HostUse,
-    Verdict,
+    HostVerdict,
     allowance,
     given_up,
     judged,
     rests_until,
 )
+from longshore.domain.settings import HostsSettings
 
-DEFAULTS = HostDefaults(concurrency=32)
+DEFAULTS = HostsSettings(concurrency=32)
 NOW, LATER = 1_000_000, 9_000_000
 
 
@@ -42,7 +42,7 @@ def test_a_worker_that_could_run_more_gets_what_the_host_has_left() -> None:
 
 def test_after_a_breakers_rest_one_lease_decides_and_none_goes_ahead() -> None:
     """Leases ahead would carry the one slot of the try and run one by one long after the host is well."""
-    defaults = HostDefaults(concurrency=8, breaker_failures=3, breaker_cooldown_s=30)
+    defaults = HostsSettings(concurrency=8, breaker_failures=3, breaker_cooldown_s=30)
     tried = HostFacts(host="a.example", failures=3, failed_at=0)
 
     assert allowance(tried, "me", defaults, 31 * SECOND, ahead=480).leases == 1
@@ -50,7 +50,7 @@ def test_after_a_breakers_rest_one_lease_decides_and_none_goes_ahead() -> None:
     assert allowance(well, "me", defaults, 31 * SECOND, ahead=480).leases == 488
 
 
-SILENCE = HostDefaults(breaker_failures=5, breaker_cooldown_s=30, give_up_s=60)
+SILENCE = HostsSettings(breaker_failures=5, breaker_cooldown_s=30, give_up_s=60)
 
 
 @pytest.mark.parametrize("failures", [4, 5])
@@ -62,7 +62,7 @@ def test_when_a_host_is_given_up(
     failures: int, give_up_s: int, since: int | None, failed: int | None, later: int
 ) -> None:
     """The breaker is open, and the last try came after the time: for as long as the host would rest."""
-    manners = HostDefaults(breaker_failures=5, breaker_cooldown_s=30, give_up_s=give_up_s)
+    manners = HostsSettings(breaker_failures=5, breaker_cooldown_s=30, give_up_s=give_up_s)
     at = None if failed is None else failed * SECOND
     facts = HostFacts("h", failures=failures, failed_at=at, silent_since=None if since is None else since * SECOND)
     expected = failures >= 5 and give_up_s and since is not None and failed is not None and failed >= 160 and later < 30
@@ -92,14 +92,14 @@ def test_when_a_host_is_faulty(
     failures: int, give_up_s: int, silent: int | None, faulty: int | None, failed: int | None, later: int
 ) -> None:
     """It answers, with nothing but faults for the time: that speaks for who was asked for, and nobody rests."""
-    manners = HostDefaults(concurrency=8, breaker_failures=5, breaker_cooldown_s=30, give_up_s=give_up_s)
+    manners = HostsSettings(concurrency=8, breaker_failures=5, breaker_cooldown_s=30, give_up_s=give_up_s)
     at, since, mute = (None if value is None else value * SECOND for value in (failed, faulty, silent))
     facts = HostFacts("h", failures=failures, failed_at=at, silent_since=mute, faulty_since=since)
     now = (at or 0) + later * SECOND
     lately = failures >= 5 and give_up_s and failed is not None and later < 30
     dead = lately and silent is not None and failed is not None and failed >= 210
     spoiled = lately and silent is None and faulty is not None and failed is not None and failed >= 160
-    expected = Verdict(at or 0, asked_only=bool(spoiled)) if dead or spoiled else None
+    expected = HostVerdict(at or 0, asked_only=bool(spoiled)) if dead or spoiled else None
     assert judged(facts, manners, now) == expected
     if spoiled:
         assert rests_until(facts, manners, now) is None

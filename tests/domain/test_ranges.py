@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longshore.domain.ranges import ContentRange, parse_content_range, parse_length, range_header
+from longshore.domain.transfer.ranges import ContentRange, parse_content_range, parse_length, range_header
 
 
 @pytest.mark.parametrize(

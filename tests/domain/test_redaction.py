@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longshore.domain.redaction import safe_source, safe_text, safe_url, says_all
+from longshore.domain.policy.redaction import safe_source, safe_text, safe_url, says_all
 
 
 @pytest.mark.parametrize(

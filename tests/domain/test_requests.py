@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from longshore.domain.keys import host_of, job_key
+from longshore.domain.identity.keys import host_of, job_key
+from longshore.domain.identity.plain_urls import MAX_PLAIN
+from longshore.domain.identity.requests import DIGEST_LENGTHS, download_request, plain_request
 from longshore.domain.model import Expect
-from longshore.domain.plain import MAX_PLAIN
-from longshore.domain.requests import DIGEST_LENGTHS, download_request, plain_request
 from longshore.errors import BadInput, LongshoreError, NotAUrl
 
 STEADY = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)

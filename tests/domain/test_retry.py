@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from longshore.domain.retry import retry_delay_s
+from longshore.domain.policy.backoff import retry_delay_s
 from longshore.errors import BadInput
 
 STEADY = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)

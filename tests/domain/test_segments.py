@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longshore.domain.heads import Head
 from longshore.domain.model import Validators
-from longshore.domain.ranges import ContentRange
-from longshore.domain.segments import (
+from longshore.domain.transfer.ranges import ContentRange
+from longshore.domain.transfer.response_head import Head
+from longshore.domain.transfer.segments import (
     LARGEST_PIECE,
     SMALLEST_PIECE,
     WINDOW_BYTES,

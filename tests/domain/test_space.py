@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from longshore.domain.space import LEAST_BYTES, Lack, growth_lack, lack_of, never_fits
+from longshore.domain.policy.disk_space import LEAST_BYTES, Lack, growth_lack, lack_of, never_fits
 
 MIB = 1 << 20
 

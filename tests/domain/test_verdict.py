@@ -13,15 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longshore.domain.heads import Head
 from longshore.domain.model import Expect
-from longshore.domain.ranges import ContentRange
-from longshore.domain.verdict import (
+from longshore.domain.transfer.content_checks import (
     SNIFF_BYTES,
-    algorithms,
     content_type,
-    declared_digests,
-    digest_fault,
     is_challenge,
     length_fault,
     page_instead,
@@ -29,6 +24,9 @@ from longshore.domain.verdict import (
     type_mismatch,
     unverified_length,
 )
+from longshore.domain.transfer.declared_digests import algorithms, declared_digests, digest_fault
+from longshore.domain.transfer.ranges import ContentRange
+from longshore.domain.transfer.response_head import Head
 from longshore.errors import Reasoned
 
 PAGE = b"<!DOCTYPE html><html><head><title>Hello</title></head><body>hi</body></html>"

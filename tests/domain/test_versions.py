@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longshore.domain.identity.object_versions import NO_CALLER, Proof, Version, caller_of, difference, varies_always
 from longshore.domain.model import Validators
-from longshore.domain.versions import NO_CALLER, Proof, Version, caller_of, difference, varies_always
 
 A, B = "http://a.example/x", "http://b.example/x"
 OLD, NEW = "Mon, 06 Jan 2025 10:00:00 GMT", "Tue, 07 Jan 2025 09:00:00 GMT"

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longshore.errors import BadInput
+from longshore.errors import BadInput, BlobDamaged
 from longshore.exports import manifest, packages
-from longshore.exports.figures import figures
-from longshore.exports.names import Namer, safe_name
-from longshore.exports.published import Published
-from longshore.exports.rows import COLUMNS, ManifestRow, as_dict
-from longshore.exports.taken import Taken
+from longshore.exports.file_names import Namer, safe_name
+from longshore.exports.manifest_rows import COLUMNS, ManifestRow, as_dict
+from longshore.exports.public_urls import Published
+from longshore.exports.summary import figures
+from longshore.exports.used_names import UsedNames
 
 BODIES = [b"one", b"two", b"three"]
 
@@ -199,7 +199,7 @@ def test_figures_of_many_downloads() -> None:
 
 
 def test_names_that_are_taken_lie_beside_memory_and_come_back_in_order() -> None:
-    taken = Taken()
+    taken = UsedNames()
     names = [f"name-{number % 50_000:06}" for number in range(60_000)]
 
     first = [taken.first(name) for name in names]
@@ -244,3 +244,16 @@ def test_a_secret_in_a_package_is_counted_or_not_there(tmp_path: Path, form: str
     assert published.secrets == 0
     names = (tmp_path / "hidden" / form / "manifest-sha256.txt") if form == "fetch-bag" else None
     assert names is None or len(names.read_text().splitlines()) == 1, "a bag names no file that it cannot fetch"
+
+
+@pytest.mark.parametrize("form", ["crate", "bag"])
+def test_a_package_that_fails_leaves_no_description(tmp_path: Path, form: str) -> None:
+    def failing(row: ManifestRow, path: Path) -> None:
+        raise BlobDamaged("ab" * 32)
+
+    with pytest.raises(BlobDamaged):
+        if form == "crate":
+            packages.write_crate(rows(), tmp_path / "x", failing, made_at=0, name="papers")
+        else:
+            packages.write_bag(rows(), tmp_path / "x", failing, made_at=0)
+    assert [path for path in (tmp_path / "x").iterdir() if path.is_file()] == []

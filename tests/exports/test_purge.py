@@ -10,13 +10,13 @@ import pytest
 from longshore import failpoints
 from longshore.checker import check
 from longshore.checker.check import LocalFiles
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import SECOND, Scope, Status
-from longshore.domain.requests import download_request
-from longshore.exports import archive
-from longshore.exports.source import manifest_rows
+from longshore.exports import purge
+from longshore.exports.read_ledger import manifest_rows
 from longshore.ledger import Ledger
 from tests.checker.conftest import Yard
-from tests.checker.conftest import yard as yard  # noqa: PLC0414 - the fixture
+from tests.checker.conftest import runtime as runtime  # noqa: PLC0414 - the fixture
 
 SCOPE = Scope()
 
@@ -25,23 +25,23 @@ def later(ledger: Ledger) -> int:
     return ledger.now() + SECOND
 
 
-def test_only_what_is_over_and_unused_is_forgotten(yard: Yard, tmp_path: Path) -> None:
-    with Ledger.open(yard.ledger) as ledger:
+def test_only_what_is_over_and_unused_is_forgotten(runtime: Yard, tmp_path: Path) -> None:
+    with Ledger.open(runtime.ledger) as ledger:
         before = {row.job_id: row for row in manifest_rows(ledger, SCOPE)}
-        done = archive.retire(ledger, SCOPE, before=later(ledger), target=tmp_path / "archive")
+        done = purge.retire(ledger, SCOPE, before=later(ledger), target=tmp_path / "archive")
         left = {row.job_id: row for row in manifest_rows(ledger, SCOPE)}
         gone = {before[job_id].status for job_id in before.keys() - left.keys()}
         assert gone == {"failed", "skipped"}
         assert {row.status for row in left.values()} == {"completed", "pending"}
         assert done.jobs == 2
         assert sum(ledger.counts(SCOPE).values()) == len(left)
-    assert check(str(yard.ledger), LocalFiles(yard.store)).findings == []
+    assert check(str(runtime.ledger), LocalFiles(runtime.store)).findings == []
 
 
-def test_the_archive_reads_back_equal(yard: Yard, tmp_path: Path) -> None:
-    with Ledger.open(yard.ledger) as ledger:
+def test_the_archive_reads_back_equal(runtime: Yard, tmp_path: Path) -> None:
+    with Ledger.open(runtime.ledger) as ledger:
         before = {row.job_id: row for row in manifest_rows(ledger, SCOPE)}
-        done = archive.retire(ledger, SCOPE, before=later(ledger), target=tmp_path / "archive")
+        done = purge.retire(ledger, SCOPE, before=later(ledger), target=tmp_path / "archive")
     read = [row for path in done.files for row in pq.read_table(path).to_pylist()]
     assert len(read) == 2
     for row in read:
@@ -52,11 +52,11 @@ def test_the_archive_reads_back_equal(yard: Yard, tmp_path: Path) -> None:
         )
 
 
-def test_planning_again_returns_what_was_forgotten(yard: Yard, tmp_path: Path) -> None:
+def test_planning_again_returns_what_was_forgotten(runtime: Yard, tmp_path: Path) -> None:
     """A skipped job's tombstone answers: nothing is fetched again. A failed one's too, unless asked for again."""
-    with Ledger.open(yard.ledger) as ledger:
+    with Ledger.open(runtime.ledger) as ledger:
         before = {row.job_id: row for row in manifest_rows(ledger, SCOPE)}
-        archive.retire(ledger, SCOPE, before=later(ledger), target=tmp_path / "archive")
+        purge.retire(ledger, SCOPE, before=later(ledger), target=tmp_path / "archive")
         for job_id, row in before.items():
             assert row.url is not None
             (planned,) = ledger.plan(SCOPE, [download_request(row.url)])
@@ -67,38 +67,38 @@ def test_planning_again_returns_what_was_forgotten(yard: Yard, tmp_path: Path) -
         assert again.created
 
 
-def test_nothing_young_goes(yard: Yard, tmp_path: Path) -> None:
-    with Ledger.open(yard.ledger) as ledger:
-        done = archive.retire(ledger, SCOPE, before=ledger.now() - 3600 * SECOND, target=tmp_path / "archive")
+def test_nothing_young_goes(runtime: Yard, tmp_path: Path) -> None:
+    with Ledger.open(runtime.ledger) as ledger:
+        done = purge.retire(ledger, SCOPE, before=ledger.now() - 3600 * SECOND, target=tmp_path / "archive")
     assert done.jobs == 0
     assert not (tmp_path / "archive").exists()
 
 
-def test_a_dry_run_changes_nothing(yard: Yard, tmp_path: Path) -> None:
-    with Ledger.open(yard.ledger) as ledger:
+def test_a_dry_run_changes_nothing(runtime: Yard, tmp_path: Path) -> None:
+    with Ledger.open(runtime.ledger) as ledger:
         before = list(manifest_rows(ledger, SCOPE))
-        done = archive.retire(ledger, SCOPE, before=later(ledger), target=tmp_path / "archive", dry_run=True)
+        done = purge.retire(ledger, SCOPE, before=later(ledger), target=tmp_path / "archive", dry_run=True)
         assert done.jobs == 2
         assert list(manifest_rows(ledger, SCOPE)) == before
 
 
 @pytest.mark.parametrize("point", ["purge.archive", "purge.archived", "purge.delete"])
-def test_a_crash_loses_nothing_and_the_next_purge_finishes(yard: Yard, tmp_path: Path, point: str) -> None:
-    with Ledger.open(yard.ledger) as ledger:
+def test_a_crash_loses_nothing_and_the_next_purge_finishes(runtime: Yard, tmp_path: Path, point: str) -> None:
+    with Ledger.open(runtime.ledger) as ledger:
         before = {row.job_id for row in manifest_rows(ledger, SCOPE)}
         when = later(ledger)
         failpoints.arm(f"{point}=raise")
         try:
             with pytest.raises(OSError, match=point):
-                archive.retire(ledger, SCOPE, before=when, target=tmp_path / "archive")
+                purge.retire(ledger, SCOPE, before=when, target=tmp_path / "archive")
         finally:
             failpoints.arm("")
         assert {row.job_id for row in manifest_rows(ledger, SCOPE)} == before
-        archive.retire(ledger, SCOPE, before=when, target=tmp_path / "archive")
+        purge.retire(ledger, SCOPE, before=when, target=tmp_path / "archive")
         archived = {
             row["job_id"]
             for path in (tmp_path / "archive").glob("*.parquet")
             for row in pq.read_table(path).to_pylist()
         }
         assert archived == before - {row.job_id for row in manifest_rows(ledger, SCOPE)}
-    assert check(str(yard.ledger), LocalFiles(yard.store)).findings == []
+    assert check(str(runtime.ledger), LocalFiles(runtime.store)).findings == []

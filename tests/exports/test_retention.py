@@ -8,14 +8,16 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from longshore.config.sections import RetentionSettings
-from longshore.depot.retention import Retention
+from longshore.depot.maintenance.retention import Retention
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Blob, NewArtifact, Scope, Status
 from longshore.domain.outcomes import Completed, Failed
-from longshore.domain.requests import download_request
-from longshore.exports import archive
-from longshore.exports.source import manifest_rows
-from longshore.ledger import Ledger, chains, tokens
+from longshore.domain.settings import RetentionSettings
+from longshore.exports import purge
+from longshore.exports.read_ledger import manifest_rows
+from longshore.ledger import Ledger
+from longshore.ledger.maintenance import purge_order
+from longshore.ledger.operations import tokens
 from tests.support.ledgers import Clock
 
 SCOPE = Scope("a", "p")
@@ -127,14 +129,14 @@ def test_a_job_that_is_retried_after_the_page_was_read_is_not_forgotten(
     ids = plan(ledger, urls(0, 5))
     ledger.cancel(SCOPE, ids)
     clock.sleep(91 * DAY_S)
-    written = archive._archive
+    written = purge._archive
 
     def overtaken(*arguments: object) -> Path:
         ledger.retry(SCOPE, ids[:1])
         return written(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(archive, "_archive", overtaken)
-    archive.retire(ledger, SCOPE, before=ledger.now() - 1, target=tmp_path / "archive")
+    monkeypatch.setattr(purge, "_archive", overtaken)
+    purge.retire(ledger, SCOPE, before=ledger.now() - 1, target=tmp_path / "archive")
     left = {row.job_id for row in manifest_rows(ledger, SCOPE)}
     assert ids[0] in left
     assert left.isdisjoint(ids[1:])
@@ -159,7 +161,7 @@ def test_purge_beside_a_worker_touches_nothing_alive(ledger: Ledger, where: str,
 
     worker = threading.Thread(target=work)
     worker.start()
-    done = archive.retire(ledger, SCOPE, before=ledger.now() - 1, target=tmp_path / "archive")
+    done = purge.retire(ledger, SCOPE, before=ledger.now() - 1, target=tmp_path / "archive")
     worker.join()
     assert failed == []
     assert done.jobs == len(gone)
@@ -195,7 +197,7 @@ def failed_chains(ledger: Ledger, wanted: list[str], length: int) -> list[list[s
     return links
 
 
-def archived(done: archive.Purged) -> list[str]:
+def archived(done: purge.Purged) -> list[str]:
     return [row["job_id"] for path in done.files for row in pq.read_table(path).to_pylist()]
 
 
@@ -203,8 +205,8 @@ def test_one_purge_takes_whole_chains_of_retries(ledger: Ledger, clock: Clock, t
     """What is left never looks as if it had been tried again."""
     links = failed_chains(ledger, urls(0, 30), 4)
     clock.sleep(91 * DAY_S)
-    told = archive.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive", dry_run=True)
-    done = archive.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive")
+    told = purge.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive", dry_run=True)
+    done = purge.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive")
     assert told.jobs == done.jobs == 120
     assert list(manifest_rows(ledger, SCOPE)) == []
     assert sorted(archived(done)) == sorted(job_id for link in links for job_id in link)
@@ -225,7 +227,7 @@ def test_a_chain_stays_whole_while_one_of_it_is_alive_young_or_holds_something(
     clock.sleep(91 * DAY_S)
     before = ledger.now() - 1
     fail(ledger, retried(ledger, links[-1][2:3]))
-    done = archive.retire(ledger, SCOPE, before=before, target=tmp_path / "archive")
+    done = purge.retire(ledger, SCOPE, before=before, target=tmp_path / "archive")
     assert sorted(archived(done)) == sorted([links[0][3], links[1][3]])
     left = {row.job_id for row in manifest_rows(ledger, SCOPE)}
     assert {*alive, *links[0][:3], *links[1][:3]} < left
@@ -235,10 +237,10 @@ def test_a_chain_stays_whole_while_one_of_it_is_alive_young_or_holds_something(
 def test_chains_longer_than_a_batch_go_newest_first(
     ledger: Ledger, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
-    monkeypatch.setattr(archive, "BATCH", batch)
+    monkeypatch.setattr(purge, "BATCH", batch)
     failed_chains(ledger, urls(0, 3), 4)
     clock.sleep(91 * DAY_S)
-    done = archive.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive")
+    done = purge.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive")
     assert done.jobs == len(set(archived(done))) == 12
     assert list(manifest_rows(ledger, SCOPE)) == []
 
@@ -247,15 +249,15 @@ def test_a_job_that_two_were_made_from_goes_once_with_the_last_of_them(
     ledger: Ledger, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One retry failed, one (another name for the same URL) was canceled: they are read on different pages."""
-    monkeypatch.setattr(archive, "CHUNK", 1)
+    monkeypatch.setattr(purge, "CHUNK", 1)
     (root,) = plan(ledger, urls(0, 1))
     fail(ledger, [root])
     fail(ledger, retried(ledger, [root]))
     other = ledger.plan(SCOPE, [download_request("https://h0.example/0", work_id="W", retry_of=root)])
     ledger.cancel(SCOPE, [one.job_id for one in other])
     clock.sleep(91 * DAY_S)
-    told = archive.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive", dry_run=True)
-    done = archive.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive")
+    told = purge.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive", dry_run=True)
+    done = purge.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive")
     assert told.jobs == done.jobs == len(set(archived(done))) == 3
     assert list(manifest_rows(ledger, SCOPE)) == []
 
@@ -265,14 +267,14 @@ def test_a_chain_whose_newest_is_retried_after_the_page_was_read_stays(
 ) -> None:
     links = failed_chains(ledger, urls(0, 3), 3)
     clock.sleep(91 * DAY_S)
-    written = archive._archive
+    written = purge._archive
 
     def overtaken(*arguments: object) -> Path:
         ledger.retry(SCOPE, links[-1][:1])
         return written(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(archive, "_archive", overtaken)
-    archive.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive")
+    monkeypatch.setattr(purge, "_archive", overtaken)
+    purge.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive")
     left = {row.job_id for row in manifest_rows(ledger, SCOPE)}
     assert len(left) == 4
     assert {link[0] for link in links} < left
@@ -282,12 +284,12 @@ def test_what_too_many_point_to_waits_for_the_next_purge(
     ledger: Ledger, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The search for those above is bounded; what is left out this time stays whole and goes later."""
-    monkeypatch.setattr(chains, "MOST", 3)
+    monkeypatch.setattr(purge_order, "MOST", 3)
     (root,) = plan(ledger, urls(0, 1))
     fail(ledger, [root])
     many = [download_request(url, retry_of=root) for url in urls(10, 5)]
     ledger.cancel(SCOPE, [one.job_id for one in ledger.plan(SCOPE, many)])
     clock.sleep(91 * DAY_S)
-    assert archive.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive").jobs == 5
+    assert purge.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive").jobs == 5
     assert [row.job_id for row in manifest_rows(ledger, SCOPE)] == [root]
-    assert archive.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive").jobs == 1
+    assert purge.retire(ledger, SCOPE, before=ledger.now(), target=tmp_path / "archive").jobs == 1

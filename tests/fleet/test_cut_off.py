@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Scope
-from longshore.domain.requests import download_request
 from longshore.ledger import Ledger
 from tests.fleet.conftest import MakeFleet
 from tests.fleet.fleet import Fleet

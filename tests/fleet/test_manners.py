@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from longshore.domain.kinds import Status
 from longshore.domain.model import Scope
-from longshore.domain.states import Status
 from longshore.ledger import Ledger
-from longshore.ledger.listing import JobFilter
+from longshore.ledger.queries.listing import JobFilter
 from tests.fleet.conftest import MakeFleet
 from tests.fleet.test_cut_off import SCOPE, body, plan
 from tests.support.origin import Origin, Request, Thing, Wire, status

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from longshore.domain.keys import op_key
+from longshore.domain.identity.keys import op_key
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Blob, JobRequest, Lease, NewArtifact, Scope, Validators
 from longshore.domain.outcomes import Completed, Outcome
-from longshore.domain.requests import download_request
 from longshore.errors import LongshoreError
 from longshore.ledger import Intent, Ledger, Settled
 

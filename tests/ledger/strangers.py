@@ -18,18 +18,18 @@ import apsw
 import psycopg
 
 import longshore.ledger
+from longshore.domain.identity.requests import download_request
+from longshore.domain.kinds import Status
 from longshore.domain.model import Blob, JobRequest, Lease, NewArtifact, Scope
 from longshore.domain.outcomes import Completed, Failed
-from longshore.domain.politeness import HostDefaults
-from longshore.domain.requests import download_request
-from longshore.domain.states import Status
-from longshore.domain.torrent_sync import Watch
-from longshore.domain.torrents import torrent_request
+from longshore.domain.settings import HostsSettings
+from longshore.domain.torrents.model import torrent_request
+from longshore.domain.torrents.sync_rules import PollState
 from longshore.ledger import Intent, Ledger, Move
-from longshore.ledger.listing import ArtifactFilter, JobFilter
-from longshore.ledger.tokens import NewEntry
-from longshore.ledger.torrents import Noted, start_torrent
-from longshore.ledger.tracking import torrent
+from longshore.ledger.operations.tokens import NewEntry
+from longshore.ledger.operations.torrents import Noted, start_torrent
+from longshore.ledger.queries.listing import ArtifactFilter, JobFilter
+from longshore.ledger.queries.torrents import torrent
 
 OWNER = Scope("a", "p")
 FAR = 1 << 60
@@ -58,7 +58,7 @@ BY_HAND = (
 def verbs() -> dict[str, Callable[..., Any]]:
     """Find every verb of the ledger: public functions whose first parameter is the transaction."""
     found: dict[str, Callable[..., Any]] = {}
-    for module in pkgutil.iter_modules(longshore.ledger.__path__, "longshore.ledger."):
+    for module in pkgutil.walk_packages(longshore.ledger.__path__, "longshore.ledger."):
         for name, function in inspect.getmembers(importlib.import_module(module.name), inspect.isfunction):
             first = next(iter(inspect.signature(function).parameters), "")
             if function.__module__ == module.name and first == "tx" and not name.startswith("_"):
@@ -167,13 +167,16 @@ class World:
         special = {
             ("listing.artifacts", "wanted"): ArtifactFilter(),
             ("books.mark_assets", "status"): "missing",
-            ("budgets.set_budget", "changes"): {"jobs": 3},
+            ("tenant_budgets.set_budget", "changes"): {"jobs": 3},
             ("hosts.set_host", "changes"): {},
             ("torrents.start_torrent", "request"): replace(self.torrent, scope=stranger),
             ("planning.plan_job_if_absent", "artifact_id"): "canary-ref",
             ("torrents.lease_import", "owner"): "worker",
             ("effects.confirm", "result"): {"x": 1},
-            ("sweeping.give_back", "rows"): [],
+            ("expiry.release_expired", "rows"): [],
+            ("due_work.artifacts_after", "after"): "",
+            ("due_work.artifacts_between", "hashes"): ("", "g"),
+            ("due_work.artifacts_between", "after"): ("", ""),
         }
         if (verb, name) in special:
             return special[verb, name]
@@ -194,6 +197,8 @@ class World:
             "artifact_id": self.artifact_id,
             "artifact_ids": [self.artifact_id],
             "sha256": self.sha256,
+            "hashes": [self.sha256],
+            "job_types": ["download", "own"],
             "canonical_url": self.url,
             "canonical_urls": [self.url],
             "work_id": "canary-work",
@@ -214,7 +219,7 @@ class World:
             "more": 1,
             "code": "x",
             "host": "canary-a.example",
-            "defaults": HostDefaults(),
+            "defaults": HostsSettings(),
             "book_id": "canary-book",
             "media_type": "audio",
             "entry": NewEntry("t", "act", "target", "remote"),
@@ -226,11 +231,11 @@ class World:
             "request_key": "request",
             "fingerprint": "print",
             "job": tracked,
-            "notes": [Noted(tracked, Watch(), "downloading")],
+            "notes": [Noted(tracked, PollState(), "downloading")],
             "artifacts": [NewArtifact(Blob("ab" * 32, 1, "b/p/x", "local", "text/plain"))],
             "main": 0,
             "storage_path": "x",
-            "watch": Watch(),
+            "watch": PollState(),
             "reason": "external_error",
         }
         assert name in by_name, f"teach tests/ledger/strangers.py what {verb} means by {name!r}"

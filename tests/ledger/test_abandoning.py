@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from longshore.domain import candidates
-from longshore.domain.candidates import Trail, Tried
 from longshore.domain.model import Scope, Status
 from longshore.domain.outcomes import Blame, Deferred, Failed
-from longshore.domain.politeness import HostDefaults
-from longshore.engine.questions import waits, work_due
+from longshore.domain.settings import HostsSettings
+from longshore.domain.transfer import mirrors
+from longshore.domain.transfer.mirrors import Trail, Tried
 from longshore.ledger import Ledger
-from longshore.ledger.abandoning import Abandoned, abandon
-from longshore.ledger.hosts import given_up_hosts, hop, rests
+from longshore.ledger.operations.give_up_host import GivenUpHost, give_up_host
+from longshore.ledger.operations.hosts import given_up_hosts, hop, rests
+from longshore.ledger.queries.due_work import waits, work_due
 from tests.ledger.acts import HOME, held, lease, plan, settle
 from tests.support.ledgers import Clock
 
-MANNERS = HostDefaults(concurrency=4, breaker_failures=3, breaker_cooldown_s=30, give_up_s=60)
+MANNERS = HostsSettings(concurrency=4, breaker_failures=3, breaker_cooldown_s=30, give_up_s=60)
 OTHER = Scope("other", "main")
 SILENT = (Blame("h.example", "connect", silent=True),)
 
@@ -27,8 +27,8 @@ def fail(ledger: Ledger, times: int = 1) -> None:
         settle(ledger, one, Deferred("connect", "refused", 0.001, blames=SILENT))
 
 
-def given(ledger: Ledger, many: int = 500) -> Abandoned:
-    return ledger.write(abandon, "h.example", defaults=MANNERS, max_attempts=5, many=many)
+def given(ledger: Ledger, many: int = 500) -> GivenUpHost:
+    return ledger.write(give_up_host, "h.example", defaults=MANNERS, max_attempts=5, many=many)
 
 
 def die(ledger: Ledger, clock: Clock) -> None:
@@ -112,7 +112,7 @@ def test_jobs_with_another_candidate_go_on_there(ledger: Ledger, clock: Clock) -
     moved = [granted for granted in ledger.claim("w", limit=9, ttl_s=60, defaults=MANNERS) if granted.job_id in ids]
     assert {granted.job.request.host for granted in moved} == {"m.example"}
     for granted in moved:
-        assert candidates.next_of(3, candidates.read(granted.job.trail)) == 2
+        assert mirrors.next_of(3, mirrors.read(granted.job.trail)) == 2
 
 
 def test_a_trail_is_kept_by_hops_and_endings(ledger: Ledger) -> None:
@@ -120,9 +120,9 @@ def test_a_trail_is_kept_by_hops_and_endings(ledger: Ledger) -> None:
     granted = lease(ledger)
     trail = Trail(tried={0: Tried(0, "http_404", "gone", definite=True)})
     assert ledger.write(hop, granted, "m.example", defaults=MANNERS, trail=trail.text())
-    assert candidates.read(ledger.job(HOME, job_id).trail) == trail
+    assert mirrors.read(ledger.job(HOME, job_id).trail) == trail
     ledger.release_lease(granted)
-    assert candidates.read(ledger.job(HOME, job_id).trail) == trail  # nothing said: as it was
+    assert mirrors.read(ledger.job(HOME, job_id).trail) == trail  # nothing said: as it was
     settle(ledger, lease(ledger), Deferred("connect", "x", 0.0, trail=""))
     assert ledger.job(HOME, job_id).trail is None
 

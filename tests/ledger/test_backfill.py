@@ -12,7 +12,7 @@ import pytest
 from longshore.domain.model import Blob, Lease, Status
 from longshore.errors import BadInput, Damaged, NoDepot, StoreError
 from longshore.ledger import Ledger
-from longshore.ledger.backfill import backfill
+from longshore.ledger.maintenance.backfill import backfill
 from tests.ledger.acts import HOME
 
 SEED_000 = """

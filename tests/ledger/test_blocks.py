@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Expect, JobRequest, Scope, Status
 from longshore.domain.outcomes import Released
-from longshore.domain.politeness import HostDefaults
-from longshore.domain.requests import download_request
+from longshore.domain.settings import HostsSettings
 from longshore.errors import BadInput, LeaseLost, NotFound
 from longshore.ledger import Ledger
-from longshore.ledger.listing import JobFilter
-from longshore.ledger.tx import Row, Tx
+from longshore.ledger.queries.listing import JobFilter
+from longshore.ledger.transaction import Row, Tx
 from tests.ledger.acts import HOME, finalize, good, held, plan, settle
 
 SCOPE = Scope("t", "p")
-FREE = HostDefaults(concurrency=1_000_000)
+FREE = HostsSettings(concurrency=1_000_000)
 
 
 def claims_ended(tx: Tx, outcome: str) -> list[Row]:

@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from longshore.domain.budgets import Budget
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Blob, JobRequest, Lease, NewArtifact, Scope
 from longshore.domain.outcomes import Completed, Failed
-from longshore.domain.requests import download_request
+from longshore.domain.policy.tenant_budgets import Budget
 from longshore.errors import BadInput, OverBudget
 from longshore.ledger import Intent, Ledger
-from longshore.ledger.leasing import TENANTS
+from longshore.ledger.operations.leasing import TENANTS
 
 A, A2, B = Scope("a", "p"), Scope("a", "q"), Scope("b", "p")
 

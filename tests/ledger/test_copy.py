@@ -7,12 +7,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Blob, JobRequest, NewArtifact, Scope
 from longshore.domain.outcomes import Completed, Deferred, Failed, Reused
-from longshore.domain.requests import download_request
 from longshore.errors import Conflict, Damaged
-from longshore.ledger import Intent, Ledger, copy
-from longshore.ledger.copy import copy_ledger
+from longshore.ledger import Intent, Ledger
+from longshore.ledger.maintenance import copy
+from longshore.ledger.maintenance.copy import copy_ledger
 
 A, B = Scope("a", "p"), Scope("b", "q")
 

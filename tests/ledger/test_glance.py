@@ -7,18 +7,18 @@ from pathlib import Path
 import apsw
 import pytest
 
+from longshore.domain.identity.plain_urls import plain_key
+from longshore.domain.kinds import DOWNLOAD
 from longshore.domain.model import Scope
-from longshore.domain.plain import plain_key
-from longshore.domain.politeness import HostDefaults
-from longshore.domain.states import DOWNLOAD
+from longshore.domain.settings import HostsSettings
 from longshore.ledger import Ledger
-from longshore.ledger.connection import connect
-from longshore.ledger.glance import Held, _statement, glance
+from longshore.ledger.backends.sqlite.connection import connect
+from longshore.ledger.queries.fast_lookup import StoredResult, _statement, open_fast_lookup
 from tests.ledger.acts import HOME, downloads, held
 from tests.support.ledgers import Clock
 
 MANY = 20
-FREE = HostDefaults(concurrency=1_000_000, breaker_failures=0)
+FREE = HostsSettings(concurrency=1_000_000, breaker_failures=0)
 
 
 @pytest.fixture
@@ -45,11 +45,11 @@ def test_it_tells_what_the_ledger_tells(path: Path) -> None:
     have, other = keys(path)
     assert len(have) == MANY - 1
 
-    with glance(str(path)) as look, Ledger.open(path) as ledger:
+    with open_fast_lookup(str(path)) as look, Ledger.open(path) as ledger:
         assert look is not None
         rows = look.held(HOME, DOWNLOAD, have)
         assert rows is not None
-        for one in map(Held._make, rows):
+        for one in map(StoredResult._make, rows):
             (result,) = ledger.results(HOME, one.job_id)
             job = ledger.job(HOME, one.job_id)
             assert (one.key, one.status, one.attempts) == (job.request.key, job.status, job.attempts)
@@ -66,13 +66,13 @@ def test_it_tells_what_the_ledger_tells(path: Path) -> None:
 
 def test_what_is_marked_missing_is_not_held(path: Path) -> None:
     have, _ = keys(path)
-    with glance(str(path)) as look:
+    with open_fast_lookup(str(path)) as look:
         assert look is not None
         (row,) = look.held(HOME, DOWNLOAD, have[:1]) or []
     with Ledger.open(path) as ledger:
-        ledger.mark_missing(HOME, [Held._make(row).artifact_id])
+        ledger.mark_missing(HOME, [StoredResult._make(row).artifact_id])
 
-    with glance(str(path)) as look:
+    with open_fast_lookup(str(path)) as look:
         assert look is not None
         assert look.held(HOME, DOWNLOAD, have[:1]) is None
 
@@ -92,7 +92,7 @@ def test_every_step_is_a_step_into_an_index(path: Path) -> None:
 def test_it_changes_nothing_and_leaves_nothing_behind(path: Path) -> None:
     before, files = path.read_bytes(), sorted(path.parent.iterdir())
 
-    with glance(str(path)) as look:
+    with open_fast_lookup(str(path)) as look:
         assert look is not None
         look.held(HOME, DOWNLOAD, keys(path)[0])
 
@@ -120,5 +120,5 @@ def test_where_it_cannot_tell_it_says_nothing(path: Path, damage: str) -> None:
         connection.execute(f"UPDATE _meta SET value = CAST({change} AS TEXT) WHERE key = 'schema_version'")
         connection.close()
 
-    with glance(str(path)) as look:
+    with open_fast_lookup(str(path)) as look:
         assert look is None or look.held(HOME, DOWNLOAD, have) is None

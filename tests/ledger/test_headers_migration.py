@@ -6,9 +6,9 @@ from pathlib import Path
 
 import apsw
 
-from longshore.domain.keys import job_key
+from longshore.domain.identity.keys import job_key
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Scope
-from longshore.domain.requests import download_request
 from longshore.ledger import Ledger, schema
 
 URL = "http://a.example/report"

@@ -230,14 +230,14 @@ def test_an_unfinished_intent_of_a_dead_process_is_recovered_by_its_class(
 
 
 def test_a_transactional_effect_has_no_window(ledger: Ledger) -> None:
-    from longshore.ledger.effects import transactional
+    from longshore.ledger.operations.effects import transactional
 
     plan(ledger)
     granted = lease(ledger)
     intent = Intent(granted, "CHILD", "k", "transactional")
 
     def act(tx: Any) -> dict[str, Any]:
-        from longshore.ledger.planning import plan as plan_verb
+        from longshore.ledger.operations.planning import plan as plan_verb
 
         return {"child": plan_verb(tx, HOME, downloads(1, start=7))[0].job_id}
 

@@ -18,22 +18,26 @@ from tests.ledger.strangers import OWNER, World, verbs
 # Verbs that see all tenants, each with its reason. They are for workers, operators and the service itself; none of
 # them is reachable with a tenant's token.
 DEPOT_WIDE = {
-    "abandoning.abandon": "a host that is given up is given up for all: one probe speaks for every tenant's jobs",
-    "control.reconcile_jobs": "heals the ledger's own rows",
-    "depotwide.host": "hosts are shared by all: politeness",
-    "depotwide.resting_hosts": "hosts are shared by all: politeness",
-    "depotwide.schema_version": "names no row",
-    "depotwide.totals": "sums for /metrics",
+    "give_up_host.give_up_host": "a host that is given up is given up for all: one probe speaks for every tenant's jobs",
+    "cancel_retry.reconcile_jobs": "heals the ledger's own rows",
+    "depot_totals.host": "hosts are shared by all: politeness",
+    "depot_totals.resting_hosts": "hosts are shared by all: politeness",
+    "depot_totals.schema_version": "names no row",
+    "depot_totals.totals": "sums for /metrics",
+    "due_work.anything_available": "a yes or no, for `doctor`",
+    "due_work.blobs_counted": "a number, for the reconciler",
+    "due_work.scopes_known": "maintenance goes over all tenants",
+    "due_work.stops_wanted": "jobs whose lease this process holds",
     "effects.cleanup_stale_ops": "heals",
     "hosts.host_facts": "hosts are shared by all: politeness",
     "hosts.hosts": "hosts are shared by all: politeness",
     "hosts.set_host": "hosts are shared by all: politeness",
     "leasing.claim": "a worker serves all tenants unless a scope is named; that case is tested apart",
     "listing.leases": "who works, for operators",
-    "sweeping.cleanup_stale_leases": "expiry",
-    "sweeping.next_due": "a time",
-    "sweeping.release_dead": "leases of dead processes",
-    "sweeping.sweep": "expiry",
+    "expiry.cleanup_stale_leases": "expiry",
+    "expiry.next_due": "a time",
+    "expiry.release_dead": "leases of dead processes",
+    "expiry.expire_and_promote": "expiry",
     "tokens.has_api_token": "a yes or no",
     "tokens.is_alive": "looked up before a tenant is known",
     "tokens.list_tokens": "the operator's list, on the command line",
@@ -42,20 +46,20 @@ DEPOT_WIDE = {
     "tokens.token_by_hash": "looked up before a tenant is known, by hash",
     "tokens.touch_token": "of a token that was just used",
     "torrents.hold_torrents": "the loop that polls the one client",
-    "tracking.active_torrents": "a number, for the loop that polls the one client",
-    "tracking.due_torrents": "the loop that polls the one client",
-    "tracking.sharing": "who else uses a torrent of the one client",
+    "torrents.active_torrents": "a number, for the loop that polls the one client",
+    "torrents.due_torrents": "the loop that polls the one client",
+    "torrents.sharing": "who else uses a torrent of the one client",
 }
 # Steps inside verbs: they take rows that a fence, a claim or a page of the same transaction gave out.
 INSIDE = {
-    "advancing.finalize", "advancing.step", "chains.chains", "chains.unpointed", "planning.add_counts", "registry.register",
-    "registry.reuse", "sweeping.free_slots", "sweeping.give_back", "sweeping.mark_lanes",
+    "stages.finalize", "stages.step", "purge_order.chains", "purge_order.unpointed", "planning.add_counts", "registry.register",
+    "registry.reuse", "expiry.free_slots", "expiry.release_expired", "expiry.mark_lanes",
 }  # fmt: skip
 # Methods of Ledger that are not named after a verb: how verbs are run, or other names for plan, claim, renew and settle.
 OTHER_METHODS = {
-    "apply_migration", "claim_soon", "claiming", "close", "complete", "defer", "fail", "plan_begun", "plan_stream", "skip",
-    "give_up", "lease_next_job", "now", "queue_length", "read", "read_soon",
-    "release_lease", "renew_lease", "run_effect", "served", "soon", "write",
+    "apply_migration", "claim_async", "claiming", "close", "complete", "defer", "fail", "plan_begun", "plan_stream", "skip",
+    "give_up", "lease_next_job", "now", "queue_length", "read", "read_async",
+    "release_lease", "renew_lease", "run_effect", "served", "write_async", "write",
 }  # fmt: skip
 STRANGERS = {"another tenant": Scope("b", "p"), "another project": Scope("a", "q")}
 
@@ -82,7 +86,7 @@ def test_no_verb_shows_or_changes_what_is_somebody_elses(ledger: Ledger, world: 
     stranger = STRANGERS[who]
     same_tenant = stranger.tenant_id == OWNER.tenant_id
     for name, verb in sorted(verbs().items()):
-        if name in DEPOT_WIDE or name in INSIDE or (same_tenant and name.startswith("budgets.")):
+        if name in DEPOT_WIDE or name in INSIDE or (same_tenant and name.startswith("tenant_budgets.")):
             continue  # a budget is the whole tenant's
         before = world.rows(of_project=same_tenant)
         given = {

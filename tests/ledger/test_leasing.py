@@ -9,13 +9,13 @@ import pytest
 
 from longshore.domain.model import SECOND, Lease, Scope, Status
 from longshore.domain.outcomes import Canceled, Deferred, Failed, Released
-from longshore.domain.politeness import HostDefaults, HostLimits
+from longshore.domain.settings import HostSettings, HostsSettings
 from longshore.errors import InvalidTransition, LeaseLost
 from longshore.ledger import Ledger, Move
 from tests.ledger.acts import HOME, finalize, good, held, lease, own, plan, settle
 from tests.support.ledgers import Clock
 
-MANY = HostDefaults(concurrency=1_000)
+MANY = HostsSettings(concurrency=1_000)
 
 
 def hosts_of(leases: list[Lease]) -> Counter[str]:
@@ -136,7 +136,7 @@ def test_a_scope_a_type_or_names_narrow_a_claim(ledger: Ledger) -> None:
 
 
 def test_a_host_never_has_more_in_flight_than_its_concurrency(ledger: Ledger) -> None:
-    polite = HostDefaults(concurrency=3, profiles={"slow.example": HostLimits(concurrency=1)})
+    polite = HostsSettings(concurrency=3, named={"slow.example": HostSettings(concurrency=1)})
     plan(ledger, 10)
     plan(ledger, 10, host="slow.example")
     taken = ledger.claim("one", limit=50, ttl_s=60, defaults=polite)
@@ -147,7 +147,7 @@ def test_a_host_never_has_more_in_flight_than_its_concurrency(ledger: Ledger) ->
 
 
 def test_what_a_dead_worker_held_is_in_flight_no_longer(ledger: Ledger, clock: Clock) -> None:
-    polite = HostDefaults(concurrency=2)
+    polite = HostsSettings(concurrency=2)
     plan(ledger, 4)
     assert len(ledger.claim("dead", limit=9, ttl_s=10, defaults=polite)) == 2
     assert ledger.claim("alive", limit=9, ttl_s=10, defaults=polite) == []
@@ -165,7 +165,7 @@ def test_known_dead_owners_lose_their_leases_at_once(ledger: Ledger) -> None:
 
 
 def test_a_finalized_lease_leaves_its_host_free(ledger: Ledger) -> None:
-    polite = HostDefaults(concurrency=1)
+    polite = HostsSettings(concurrency=1)
     plan(ledger, 2)
     (first,) = ledger.claim("w", limit=9, ttl_s=60, defaults=polite)
     ledger.begin([finalize(first)])
@@ -173,17 +173,17 @@ def test_a_finalized_lease_leaves_its_host_free(ledger: Ledger) -> None:
 
 
 def test_ahead_gives_more_leases_but_not_more_slots(ledger: Ledger) -> None:
-    polite = HostDefaults(concurrency=2)
+    polite = HostsSettings(concurrency=2)
     plan(ledger, 20)
     ahead = ledger.claim("one", limit=9, ttl_s=60, defaults=polite, ahead=5)
     assert [granted.host_slots for granted in ahead] == [2] * 7
     assert ledger.claim("two", limit=9, ttl_s=60, defaults=polite, ahead=5) == []
-    rated = HostDefaults(concurrency=2, rate_per_s=1)
+    rated = HostsSettings(concurrency=2, rate_per_s=1)
     assert ledger.claim("one", limit=9, ttl_s=60, defaults=rated, ahead=50) == []
 
 
 def test_a_rate_spaces_the_starts(ledger: Ledger, clock: Clock) -> None:
-    polite = HostDefaults(concurrency=100, rate_per_s=2)
+    polite = HostsSettings(concurrency=100, rate_per_s=2)
     plan(ledger, 10)
     starts = []
     for _ in range(40):
@@ -208,7 +208,7 @@ def test_a_resting_host_blocks_nobody_else(ledger: Ledger, clock: Clock) -> None
 
 
 def test_a_breaker_opens_after_faults_in_a_row_and_closes_after_a_success(ledger: Ledger, clock: Clock) -> None:
-    polite = HostDefaults(concurrency=4, breaker_failures=3, breaker_cooldown_s=30)
+    polite = HostsSettings(concurrency=4, breaker_failures=3, breaker_cooldown_s=30)
     plan(ledger, 10)
     for granted in ledger.claim("w", limit=3, ttl_s=60, defaults=polite):
         settle(ledger, granted, Deferred("connect", "no answer", 0.0))
@@ -230,7 +230,7 @@ def test_a_paused_host_waits_until_it_is_let_go(ledger: Ledger) -> None:
 
 
 def test_a_hop_takes_a_slot_of_the_other_host(ledger: Ledger) -> None:
-    polite = HostDefaults(concurrency=1)
+    polite = HostsSettings(concurrency=1)
     plan(ledger, 2)
     plan(ledger, 1, host="cdn.example")
     first, second = ledger.claim("w", limit=2, ttl_s=60, defaults=polite)
@@ -317,7 +317,7 @@ def test_a_cancel_that_nobody_lives_to_see_happens_when_the_lease_ends(ledger: L
 
 
 def test_report_keeps_progress_of_live_leases_only(ledger: Ledger, clock: Clock) -> None:
-    from longshore.ledger.advancing import report
+    from longshore.ledger.operations.stages import report
 
     (job_id,) = plan(ledger)
     granted = lease(ledger, "w", 10)

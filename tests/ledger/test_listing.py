@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Blob, JobRequest, Lease, NewArtifact, Scope, Status
 from longshore.domain.outcomes import Completed, Deferred, Failed, Outcome, Reused
-from longshore.domain.requests import download_request
 from longshore.errors import BadInput, NotFound
-from longshore.ledger import ArtifactFilter, Intent, JobFilter, Ledger, listing
+from longshore.ledger import ArtifactFilter, Intent, JobFilter, Ledger
+from longshore.ledger.queries import listing
 from tests.support.ledgers import Clock
 
 A = Scope("a", "p")

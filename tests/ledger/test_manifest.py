@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import SECOND, Scope, Status
 from longshore.domain.outcomes import Failed
-from longshore.domain.requests import download_request
 from longshore.ledger import Ledger
-from longshore.ledger.manifest import entries, purge, purgeable
+from longshore.ledger.queries.manifest import entries, purge, purgeable
 
 SCOPE = Scope("acme", "papers")
 OTHER = Scope("globex", "papers")

@@ -16,18 +16,29 @@ import pytest
 from longshore import ledger as ledger_package
 from longshore.domain.model import Scope, Status
 from longshore.domain.outcomes import Deferred
-from longshore.domain.politeness import HostDefaults
-from longshore.engine import questions
-from longshore.ledger import Ledger, listing, manifest
-from longshore.ledger.connection import connect
-from longshore.ledger.listing import JobFilter
+from longshore.domain.settings import HostsSettings
+from longshore.ledger import Ledger
+from longshore.ledger.backends.sqlite.connection import connect
+from longshore.ledger.queries import listing, manifest
+from longshore.ledger.queries.listing import JobFilter
 from longshore.ledger.statements import Statement, statements
 from tests.ledger.acts import HOME, downloads, held
 from tests.support.ledgers import Clock
 
 ROWS = 100_000
-FREE = HostDefaults(concurrency=1_000_000, breaker_failures=0)
-HOT = ("planning", "leasing", "settling", "effects", "registry", "control", "hosts", "manifest", "budgets")
+FREE = HostsSettings(concurrency=1_000_000, breaker_failures=0)
+HOT = (
+    "planning",
+    "leasing",
+    "settling",
+    "effects",
+    "registry",
+    "cancel_retry",
+    "hosts",
+    "manifest",
+    "tenant_budgets",
+    "worker",
+)
 SCANS_ALLOWED = {
     "count_wrong",  # the recount reads everything, once an hour
     "jobs_forgotten",  # so does the search for what must not be
@@ -101,7 +112,6 @@ def test_no_statement_scans_jobs_or_what_hangs_on_them(template: Path) -> None:
 def hot_statements() -> dict[str, Statement]:
     """The statements of what happens all the time."""
     files = [Path(ledger_package.__file__).parent / "sql" / f"{name}.sql" for name in HOT]
-    files.append(Path(questions.__file__).parent / "sql" / "engine.sql")
     names = {
         name for file in files for name in re.findall(r"^-- ([a-z_0-9]+)(?: \(.*)? --$", file.read_text(), re.MULTILINE)
     }

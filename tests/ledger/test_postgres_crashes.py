@@ -22,8 +22,8 @@ from longshore.domain.model import JobRequest, Lease, Scope
 from longshore.domain.outcomes import Completed
 from longshore.errors import LeaseLost, Unavailable
 from longshore.ledger import Ledger
-from longshore.ledger.pgwire import Session, Watchdog, cut
-from longshore.ledger.postgres import Patience, Postgres
+from longshore.ledger.backends.postgres.backend import Postgres, RetryBudget
+from longshore.ledger.backends.postgres.pool import Session, Watchdog, cut
 from longshore.ledger.records import Settled
 from tests.support.ledgers import build_template
 from tests.support.postgres import REPLICATED, Cluster, Standby
@@ -60,7 +60,7 @@ def test_a_transaction_id_that_is_handed_out_again_proves_nothing(
 
 
 def _plan(tx: object, key: str) -> str:
-    from longshore.ledger.planning import plan
+    from longshore.ledger.operations.planning import plan
 
     return plan(tx, A, [JobRequest("own", key)])[0].job_id  # type: ignore[arg-type]
 
@@ -88,7 +88,7 @@ def test_a_commit_that_the_server_reads_late_fails_once_it_was_asked_about(own_p
                     cut_soon.start()
                     session.commit()
                 committed = session.is_committed(
-                    lambda: psycopg.connect(dsn, autocommit=True), Watchdog(), Patience(20)
+                    lambda: psycopg.connect(dsn, autocommit=True), Watchdog(), RetryBudget(20)
                 )
             finally:
                 os.kill(pid, signal.SIGCONT)

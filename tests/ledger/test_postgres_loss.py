@@ -9,13 +9,13 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Blob, JobRequest, NewArtifact, Scope
 from longshore.domain.outcomes import Completed
-from longshore.domain.requests import download_request
 from longshore.errors import LeaseLost, Unavailable
 from longshore.ledger import Intent, Ledger
-from longshore.ledger.postgres import Postgres
-from longshore.ledger.tx import Tx
+from longshore.ledger.backends.postgres.backend import Postgres
+from longshore.ledger.transaction import Tx
 from tests.support.ledgers import build_template
 from tests.support.pgproxy import Loss, Proxy
 from tests.support.postgres import Cluster

@@ -12,12 +12,14 @@ from typing import Any
 import psycopg
 import pytest
 
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Scope, Status
 from longshore.domain.outcomes import Deferred
-from longshore.domain.politeness import HostDefaults
-from longshore.domain.requests import download_request
-from longshore.ledger import Ledger, leasing, listing, manifest, sweeping
-from longshore.ledger.listing import JobFilter
+from longshore.domain.settings import HostsSettings
+from longshore.ledger import Ledger
+from longshore.ledger.operations import expiry, leasing
+from longshore.ledger.queries import listing, manifest
+from longshore.ledger.queries.listing import JobFilter
 from longshore.ledger.rows import encoded
 from longshore.ledger.statements import statements
 from tests.ledger.acts import downloads, held
@@ -53,7 +55,7 @@ def test_urls_are_looked_up_by_their_hash(postgres_ledger: str, name: str, given
     assert "(url_hash = r.hash)" in plan.partition("Index Cond:")[2].partition("\n")[0], plan
 
 
-FREE = HostDefaults(concurrency=1_000_000, breaker_failures=0)
+FREE = HostsSettings(concurrency=1_000_000, breaker_failures=0)
 MULTIPLY = """
 INSERT INTO jobs (tenant_id, project_id, job_id, job_type, status, stage, ready, lane_id, priority, created_at, updated_at,
   idempotency_key, canonical_url, host)
@@ -171,11 +173,11 @@ def test_a_page_touches_what_it_shows(big: tuple[Ledger, Clock], wanted: JobFilt
 def test_a_sweep_touches_what_it_finds(big: tuple[Ledger, Clock]) -> None:
     ledger, clock = big
     ledger.cleanup_stale_leases()
-    _, nothing = touched(ledger, sweeping.cleanup_stale_leases)
+    _, nothing = touched(ledger, expiry.cleanup_stale_leases)
     assert nothing <= 50
     leases = ledger.claim("swept", limit=100, ttl_s=30, defaults=FREE)
     clock.sleep(31)
-    found, rows = touched(ledger, sweeping.cleanup_stale_leases)
+    found, rows = touched(ledger, expiry.cleanup_stale_leases)
     assert found == len(leases) == 100
     assert rows <= 400 + 12 * found
 

@@ -7,12 +7,12 @@ import threading
 import psycopg
 import pytest
 
-from longshore.domain import states
+from longshore.domain import kinds
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Scope
-from longshore.domain.requests import download_request
 from longshore.errors import Damaged, NoDepot, SchemaMismatch, Unavailable
 from longshore.ledger import Ledger
-from longshore.ledger.pgschema import create_postgres, drift_postgres, migrate_postgres
+from longshore.ledger.backends.postgres.schema import create_postgres, drift_postgres, migrate_postgres
 from longshore.ledger.schema import current_version
 from tests.support.postgres import Cluster
 
@@ -94,7 +94,7 @@ def test_an_edited_migration_is_drift(postgres_ledger: str) -> None:
 
 def test_the_moves_are_the_domains(postgres_ledger: str) -> None:
     have = {tuple(row) for row in execute(postgres_ledger, "SELECT machine, from_stage, to_stage FROM stage_moves")}
-    machines = {"download": states.DOWNLOAD_MOVES, "torrent": states.TORRENT_MOVES, "own": states.OWN_MOVES}
+    machines = {name: kinds.kind_of(name).moves for name in ("download", "torrent", "own")}
     need = {(name, one, to) for name, moves in machines.items() for one, after in moves.items() for to in after}
     assert have == need
     pairs = execute(

@@ -9,13 +9,13 @@ import psycopg
 import pytest
 from psycopg import errors as pg
 
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Blob, NewArtifact, Scope
 from longshore.domain.outcomes import Completed
-from longshore.domain.requests import download_request
 from longshore.errors import NotPermitted
 from longshore.ledger import Intent, Ledger
-from longshore.ledger.postgres import Postgres
-from longshore.ledger.tx import Tx
+from longshore.ledger.backends.postgres.backend import Postgres
+from longshore.ledger.transaction import Tx
 from tests.support.ledgers import build_template
 from tests.support.postgres import Cluster
 

@@ -16,7 +16,7 @@ import pytest
 from longshore.domain.model import Scope, Status
 from longshore.errors import LeaseLost
 from longshore.ledger import Ledger, Move, schema
-from longshore.ledger.tx import Row, Tx
+from longshore.ledger.transaction import Row, Tx
 from tests.ledger.acts import HOME, downloads, held, lease, plan, settle
 
 ROOT = Path(__file__).parents[2]

@@ -15,16 +15,16 @@ from typing import Any
 import apsw
 import pytest
 
-from longshore.domain import states
+from longshore.domain import kinds
 from longshore.domain.model import Scope
 from longshore.domain.outcomes import Failed
 from longshore.errors import Damaged, InvalidTransition, LongshoreError, NoDepot, SchemaMismatch
 from longshore.ledger import Ledger, schema
-from longshore.ledger.connection import connect
+from longshore.ledger.backends.sqlite.connection import connect
 from tests.ledger.acts import HOME, downloads, finalize, held, lease, plan, settle
 
 NOW = schema.current_version("sqlite")
-MACHINES = {"download": states.DOWNLOAD_MOVES, "torrent": states.TORRENT_MOVES, "own": states.OWN_MOVES}
+MACHINES = {name: kinds.kind_of(name).moves for name in ("download", "torrent", "own")}
 TYPES = {"download": "download", "torrent": "torrent", "own": "task"}
 
 
@@ -57,14 +57,14 @@ def test_the_schema_has_exactly_the_moves_of_the_domain(path: Path) -> None:
 
 def test_the_schema_knows_exactly_the_stages_and_statuses_of_the_domain(path: Path) -> None:
     """Every combination of type, stage and status is tried on the check itself."""
-    every_stage = {stage for machine in MACHINES for stage in states.stages(TYPES[machine])} | {"nonsense"}
+    every_stage = {stage for machine in MACHINES for stage in kinds.kind_of(TYPES[machine]).stages} | {"nonsense"}
     with opened(path) as connection:
         sql = connection.execute("SELECT sql FROM sqlite_schema WHERE name = 'jobs'").get
         check = sql.split("CONSTRAINT jobs_stage_status CHECK (", 1)[1].split("    END),", 1)[0] + "    END"
-        for machine, stage, status in product(MACHINES, sorted(every_stage), states.Status):
+        for machine, stage, status in product(MACHINES, sorted(every_stage), kinds.Status):
             row = "SELECT ? AS job_type, ? AS stage, ? AS status"
             legal = connection.execute(f"SELECT {check} FROM ({row})", (TYPES[machine], stage, status.value)).get
-            assert bool(legal) == (states.stages(TYPES[machine]).get(stage) == status), (machine, stage, status)
+            assert bool(legal) == (kinds.kind_of(TYPES[machine]).stages.get(stage) == status), (machine, stage, status)
 
 
 def test_the_database_itself_refuses_what_the_code_would_never_do(path: Path) -> None:

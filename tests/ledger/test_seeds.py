@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from longshore.domain.keys import job_key, op_key
+from longshore.domain.identity.keys import job_key, op_key
 from longshore.domain.model import NewArtifact, Scope, Status, Validators
 from longshore.domain.outcomes import Failed
 from longshore.errors import BadInput, InvalidTransition, LeaseLost

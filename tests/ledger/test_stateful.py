@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from longshore.domain.model import Lease, Scope, Status
 from longshore.domain.outcomes import Canceled, Deferred, Failed, Outcome, Released
-from longshore.domain.politeness import HostDefaults
+from longshore.domain.settings import HostsSettings
 from longshore.errors import LeaseLost, LongshoreError
 from longshore.ledger import Intent, Ledger, Move
 from tests.ledger.acts import downloads, held
@@ -71,7 +71,7 @@ class Histories(RuleBasedStateMachine):
         self._expired()
         free = [j for j, s in self.status.items() if s not in OVER and j not in self.live]
         leases = self.ledger.claim(
-            owner, limit=limit, ttl_s=TTL_S, defaults=HostDefaults(concurrency=3, breaker_failures=0)
+            owner, limit=limit, ttl_s=TTL_S, defaults=HostsSettings(concurrency=3, breaker_failures=0)
         )
         for lease in leases:
             assert lease.job_id in free

@@ -15,10 +15,11 @@ import pytest
 from longshore import failpoints
 from longshore.domain.model import Status
 from longshore.errors import BadInput, Unavailable
-from longshore.ledger import Ledger, connection, turns
-from longshore.ledger.planning import plan as plan_verb
-from longshore.ledger.sqlite import lock_path
-from longshore.ledger.tx import Tx
+from longshore.ledger import Ledger
+from longshore.ledger.backends.sqlite import connection, writer_lock
+from longshore.ledger.backends.sqlite.backend import lock_path
+from longshore.ledger.operations.planning import plan as plan_verb
+from longshore.ledger.transaction import Tx
 from tests.ledger.acts import HOME, downloads, plan
 
 
@@ -84,12 +85,12 @@ def test_the_event_loop_is_never_blocked(ledger_file: Path) -> None:
         with Ledger.open(ledger_file) as ledger:
             gate = threading.Event()
             held_up(ledger, gate)
-            pending = [ledger.soon(plan_verb, HOME, downloads(1, start=n)) for n in range(5)]
+            pending = [ledger.write_async(plan_verb, HOME, downloads(1, start=n)) for n in range(5)]
             assert not any(future.done() for future in pending)
             gate.set()
             planned = await asyncio.gather(*pending)
-            claimed = await ledger.claim_soon("w", limit=5, ttl_s=60)
-            counts = await ledger.read_soon(lambda tx: tx.all("counts", **HOME._asdict()))
+            claimed = await ledger.claim_async("w", limit=5, ttl_s=60)
+            counts = await ledger.read_async(lambda tx: tx.all("counts", **HOME._asdict()))
             return [len(planned), len(claimed), len(counts)]
 
     assert asyncio.run(main()) == [5, 5, 2]
@@ -125,7 +126,7 @@ def test_no_statement_is_prepared_anew_at_each_bind(ledger_file: Path) -> None:
     """With partial indexes SQLite would look at bound values while planning, and plan again whenever they change."""
     with Ledger.open(ledger_file) as ledger:
         plan(ledger, 20)
-    from longshore.ledger.connection import connect
+    from longshore.ledger.backends.sqlite.connection import connect
 
     connection = connect(ledger_file)
     assert connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) == 1
@@ -136,9 +137,9 @@ def test_whoever_waits_long_for_another_process_is_told_which(
     ledger_file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A process that stands still inside a transaction (Ctrl-Z) holds up all others: they say so, and then go on."""
-    monkeypatch.setattr(turns, "LONG_S", 0.05)
+    monkeypatch.setattr(writer_lock, "LONG_S", 0.05)
     told = threading.Event()
-    monkeypatch.setattr(turns, "log", Telling(turns.log, told))
+    monkeypatch.setattr(writer_lock, "log", Telling(writer_lock.log, told))
     child = (
         "import fcntl, sys; file = open(sys.argv[1]); fcntl.flock(file, fcntl.LOCK_EX); print(1, flush=True); input()"
     )

@@ -10,11 +10,11 @@ import time
 
 from longshore.domain.model import Blob, Lease, NewArtifact
 from longshore.domain.outcomes import Completed
-from longshore.domain.politeness import HostDefaults
+from longshore.domain.settings import HostsSettings
 from longshore.errors import LongshoreError
 from longshore.ledger import Ledger, Move
 
-FREE = HostDefaults(concurrency=1_000_000)
+FREE = HostsSettings(concurrency=1_000_000)
 
 
 def outcome(lease: Lease) -> Completed:

@@ -120,6 +120,28 @@ def test_metalink_orders_by_priority_and_keeps_hashes() -> None:
     assert second.url == "https://example.com/two"
 
 
+def test_lists_for_many_programs_pass_over_schemes_that_are_not_fetched() -> None:
+    magnet, first, second = "magnet:?xt=urn:btih:00", "http://a/x", "http://b/x"
+    urls = "".join(
+        f'<url priority="{at}">{url}</url>' for at, url in enumerate((magnet, first, "rsync://c/x", second), 1)
+    )
+    file = f'<metalink xmlns="urn:ietf:params:xml:ns:metalink"><file name="m">{urls}</file></metalink>'
+    (job,) = jobs(read(file, "metalink"))
+    assert (job.url, job.mirrors) == (first, (second,))
+    work = {"locations": [{"pdf_url": url} for url in (first, magnet, second)]}
+    (job,) = jobs(read(json.dumps(work), "openalex"))
+    assert (job.url, job.mirrors) == (first, (second,))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [("aria2", "http://a/x\tfile:///x\n"), ("jsonl", json.dumps({"url": "http://a/x", "mirrors": ["magnet:?xt=1"]}))],
+)
+def test_a_line_with_a_mirror_that_is_not_fetched_is_refused(kind: str, text: str) -> None:
+    (bad,) = read(text, kind)
+    assert isinstance(bad, BadLine) and "a mirror is a URL of http" in bad.message
+
+
 def test_openalex_works_become_mirrors_in_order() -> None:
     work = {
         "id": "https://openalex.org/W123",
@@ -204,7 +226,7 @@ def test_checksum_lists_take_their_names_from_a_base_url() -> None:
     ]
     assert all(isinstance(item, JobRequest) and item.expect.sha256 == SHA for item in good[:4])
     assert isinstance(bad, BadLine)
-    with pytest.raises(BadInput, match="needs the URL") as refused:
+    with pytest.raises(BadInput, match="needs the base URL") as refused:
         read(text)
     assert "--base-url" in str(refused.value.hint)
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from longshore.domain.plain import MAX_PLAIN, are_plain, plain_key
-from longshore.domain.requests import download_request, plain_request
-from longshore.lists import plain, read_list
-from longshore.lists.plain import plain_urls
+from longshore.domain.identity.plain_urls import MAX_PLAIN, are_plain, plain_key
+from longshore.domain.identity.requests import download_request, plain_request
+from longshore.lists import fast_urls, read_list
+from longshore.lists.fast_urls import plain_urls
 from longshore.lists.read import recognise
 
 STEADY = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -92,6 +92,6 @@ def test_what_is_no_plain_file_is_not_even_opened(tmp_path: Path) -> None:
 def test_a_very_long_list_is_read_as_it_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "list"
     path.write_text(f"{URL}\n" * 3)
-    monkeypatch.setattr(plain, "LARGEST", 2 * len(URL))
+    monkeypatch.setattr(fast_urls, "LARGEST", 2 * len(URL))
 
     assert plain_urls(str(path)) is None

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from longshore.domain.model import Blob, Scope
-from longshore.store import Part, QuotaSettings, Staged, Store, StoreSettings
+from longshore.domain.settings import QuotaSettings, Settings
+from longshore.store import Part, Staged, Store
 
 SCOPE = Scope("acme", "corpus")
-NO_FLOOR = StoreSettings(quota=QuotaSettings(free_bytes_min=0))  # for disks that are small on purpose
+NO_FLOOR = Settings(quota=QuotaSettings(free_bytes_min=0))  # for disks that are small on purpose
 
 
 def staged(body: bytes, job_id: str = "job-1", epoch: int = 1, scope: Scope = SCOPE) -> Staged:

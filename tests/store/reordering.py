@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from longshore.store import disk
+from longshore.store.durability import filesystem
 
 MOST = 11  # uncovered calls of which every combination is tried; beyond it none, all, each alone, each missing, pairs
 
@@ -131,7 +131,7 @@ def _patch_names(monkeypatch: pytest.MonkeyPatch, trace: Trace) -> None:
 
 
 def _patch_bytes(monkeypatch: pytest.MonkeyPatch, trace: Trace) -> None:
-    real_pwrite, real_cut, real_fsync, real_syncfs = os.pwrite, os.ftruncate, os.fsync, disk.syncfs
+    real_pwrite, real_cut, real_fsync, real_syncfs = os.pwrite, os.ftruncate, os.fsync, filesystem.syncfs
 
     def _pwrite(fd: int, data: Any, offset: int) -> int:
         done = real_pwrite(fd, data, offset)
@@ -154,7 +154,7 @@ def _patch_bytes(monkeypatch: pytest.MonkeyPatch, trace: Trace) -> None:
     monkeypatch.setattr(os, "pwrite", _pwrite)
     monkeypatch.setattr(os, "ftruncate", _cut)
     monkeypatch.setattr(os, "fsync", _fsync)
-    monkeypatch.setattr(disk, "syncfs", _syncfs)
+    monkeypatch.setattr(filesystem, "syncfs", _syncfs)
 
 
 def _covered(call: Call, by: tuple[str, Any]) -> bool:

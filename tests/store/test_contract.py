@@ -12,24 +12,14 @@ from pathlib import Path
 import pytest
 
 from longshore.domain.model import Blob, Scope
-from longshore.errors import BlobDamaged, NotFound, OverBudget, PublishFailed
-from longshore.store import (
-    LocalStore,
-    Part,
-    Problem,
-    Quarantined,
-    QuotaSettings,
-    Staged,
-    Store,
-    StoreSettings,
-    open_store,
-    place,
-)
-from longshore.store.copying import copy_store
-from longshore.store.placing import Mode
-from longshore.store.postgres import PostgresObjects
-from longshore.store.remote import RemoteStore
-from longshore.store.s3 import S3Objects
+from longshore.domain.settings import QuotaSettings, S3Settings, Secret, Settings
+from longshore.errors import BlobDamaged, ForeignStore, NotFound, OverBudget, PublishFailed
+from longshore.store import LocalStore, Part, Problem, Quarantined, Staged, Store, open_store, place
+from longshore.store.copy import copy_store
+from longshore.store.local.link_out import Mode
+from longshore.store.remote.object_store import RemoteStore
+from longshore.store.remote.postgres import PostgresObjects
+from longshore.store.remote.s3 import S3Objects
 from tests.store.publishing import SCOPE, linked, of_part, publish, staged
 from tests.support.weed import Weed
 
@@ -46,14 +36,14 @@ def open_one(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     elif request.param == "s3":
         server: Weed = request.getfixturevalue("weed")
         where = f"s3://{server.bucket()}/some/prefix?endpoint={server.url}"
-        extra = {"s3_access_key_id": server.key_id, "s3_secret_access_key": server.secret}
+        extra = {"s3": S3Settings(access_key_id=server.key_id, secret_access_key=Secret(server.secret))}
     else:
         where, extra = request.getfixturevalue("postgres_dsn"), {}
     opened: list[Store] = []
 
-    def open_it(machine: str = "here", **settings: object) -> Store:
+    def open_it(machine: str = "here", ledger_id: str | None = None, **settings: object) -> Store:
         parts = None if request.param == "local" else tmp_path / machine
-        opened.append(open_store(where, StoreSettings(parts=parts, **extra, **settings)))  # type: ignore[arg-type]
+        opened.append(open_store(where, Settings(**extra, **settings), parts=parts, ledger_id=ledger_id))
         return opened[-1]
 
     yield open_it
@@ -474,3 +464,41 @@ def test_items_are_independent_of_their_order(one: Store) -> None:
     blobs = publish(one, *items)
     assert [blob.sha256 for blob in blobs] == [item.sha256 for item in items]
     assert all(read(one, blob, item.scope) == item.body for item, blob in zip(items, blobs, strict=True))
+
+
+def test_a_store_belongs_to_the_ledger_that_opened_it_first(open_one: Open) -> None:
+    old = open_one()  # of a version that knew no owners
+    [kept] = publish(old, staged(b"of nobody yet"))
+    assert open_one(ledger_id="").stat(SCOPE, kept.sha256) is not None
+    open_one(ledger_id="alice")
+    for other in ("bob", ""):
+        with pytest.raises(ForeignStore, match="alice") as refused:
+            open_one(ledger_id=other)
+        assert refused.value.exit_code == 2
+        assert "--store" in str(refused.value.hint)
+    again = open_one("elsewhere", ledger_id="alice")
+    assert [one.sha256 for one in again.walk()] == [kept.sha256]
+
+
+def test_a_claimed_store_is_blank_until_bytes_come(open_one: Open) -> None:
+    store = open_one(ledger_id="alice")
+    assert store.blank()
+    publish(store, staged(b"bytes"))
+    assert not store.blank()
+
+
+def test_of_many_ledgers_that_begin_a_store_at_once_one_gets_it(open_one: Open) -> None:
+    gate = threading.Barrier(6)
+
+    def claim(name: str) -> str | None:
+        gate.wait()
+        try:
+            open_one(name, ledger_id=name)
+        except ForeignStore:
+            return None
+        return name
+
+    with ThreadPoolExecutor(6) as pool:
+        owners = [name for name in pool.map(claim, [f"ledger-{n}" for n in range(6)]) if name]
+    assert len(owners) == 1
+    open_one(ledger_id=owners[0])

@@ -14,7 +14,8 @@ import pytest
 
 from longshore.domain.model import Blob, Validators
 from longshore.errors import LongshoreError, StoreError
-from longshore.store import LocalStore, Part, barriers, disk
+from longshore.store import LocalStore, Part
+from longshore.store.durability import barriers, filesystem
 from tests.store.publishing import NO_FLOOR, SCOPE, files_below, of_part, staged, wrong_blobs
 
 CALLS = ("open", "pwrite", "link", "mkdir", "fsync", "unlink", "rename", "fchmod", "ftruncate", "pread", "rmdir", "dup")
@@ -41,7 +42,7 @@ class Sweep:
         self.failed = ""
         for name in CALLS:
             monkeypatch.setattr(os, name, self._wrapped(name, getattr(os, name)))
-        monkeypatch.setattr(disk, "syncfs", self._wrapped("syncfs", disk.syncfs))
+        monkeypatch.setattr(filesystem, "syncfs", self._wrapped("syncfs", filesystem.syncfs))
 
     def _wrapped(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:

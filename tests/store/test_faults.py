@@ -16,7 +16,9 @@ import pytest
 from longshore import failpoints
 from longshore.domain.model import Blob
 from longshore.errors import DiskFull, NotFound, PublishFailed, StoreError
-from longshore.store import LocalStore, barriers, disk, shelf
+from longshore.store import LocalStore
+from longshore.store.durability import barriers, filesystem
+from longshore.store.local import directories
 from tests.store.publishing import NO_FLOOR, SCOPE, files_below, linked, of_part, publish, staged, wrong_blobs
 from tests.support.disks import small_disk
 
@@ -78,7 +80,7 @@ def test_a_name_whose_barrier_failed_counts_only_after_its_directories_were_writ
         fail_at(broken, "link.dirsync", errno.EIO)
         assert isinstance(store.link(items)[0], PublishFailed)
     done: list[tuple[str, int]] = []
-    _note(monkeypatch, shelf, "_dirty", done)
+    _note(monkeypatch, directories, "_dirty", done)
     _note(monkeypatch, os, "fsync", done)
     again = staged(b"body", "job2")
     (blob,) = publish(store, again)
@@ -99,7 +101,7 @@ def test_syncfs_that_reports_an_error_fails_the_batch(store: LocalStore, monkeyp
     def broken(fd: int) -> None:
         raise OSError(errno.EIO, "write-back failed")
 
-    monkeypatch.setattr(disk, "syncfs", broken)
+    monkeypatch.setattr(filesystem, "syncfs", broken)
     outcomes = store.stage([staged(b"body %d" % n, f"job{n}") for n in range(barriers.FEW + 2)])
     assert all(isinstance(outcome, PublishFailed) for outcome in outcomes)
     assert list(store.walk()) == []
@@ -360,7 +362,8 @@ def test_a_batch_with_more_files_than_descriptors(tmp_path: Path, whole: bool) -
 import resource
 from pathlib import Path
 from longshore.domain.model import Blob, Scope
-from longshore.store import LocalStore, barriers
+from longshore.store import LocalStore
+from longshore.store.durability import barriers
 from tests.store.publishing import publish, staged
 barriers.CHUNK = 32
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
@@ -376,13 +379,13 @@ print(len(publish(store, *items)), len(list(store.walk())))
 
 def test_dear_syncfs_makes_way_for_fsync_and_comes_back(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    real = disk.syncfs
+    real = filesystem.syncfs
 
     def counted(fd: int) -> None:
         calls.append(fd)
         real(fd)
 
-    monkeypatch.setattr(disk, "syncfs", counted)
+    monkeypatch.setattr(filesystem, "syncfs", counted)
     monkeypatch.setattr(barriers, "SLOW_PER_FILE_S", -1.0)
     rounds = (1 + barriers.REST + 1 + 2 * barriers.REST + 1 + 1) // 2  # each has two barriers
     for number in range(rounds):

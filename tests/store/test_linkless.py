@@ -14,8 +14,9 @@ import pytest
 
 from longshore.domain.model import Blob
 from longshore.errors import StoreError
-from longshore.store import LocalStore, disk, place
-from longshore.store.foreign import ForeignPart
+from longshore.store import LocalStore, place
+from longshore.store.durability import filesystem
+from longshore.store.staging.foreign_part import ForeignPart
 from tests.store.publishing import SCOPE, linked, of_part, publish, staged, wrong_blobs
 
 
@@ -30,7 +31,7 @@ def refusing(code: int) -> Callable[..., NoReturn]:
 def linkless(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalStore:
     monkeypatch.setattr(os, "link", refusing(errno.EPERM))
     if request.param == "nothing":
-        monkeypatch.setattr(disk, "rename_noreplace", refusing(errno.EINVAL))
+        monkeypatch.setattr(filesystem, "rename_noreplace", refusing(errno.EINVAL))
     store = LocalStore(tmp_path / "store")
     request.addfinalizer(store.close)
     return store
@@ -94,7 +95,7 @@ def test_placed_only_where_nothing_can_be_replaced_by_mistake(
     place(store, SCOPE, blob.pointer, tmp_path / "out/one")
     monkeypatch.setattr(os, "link", refusing(errno.EPERM))
     place(store, SCOPE, blob.pointer, tmp_path / "out/two")
-    monkeypatch.setattr(disk, "rename_noreplace", refusing(errno.EINVAL))
+    monkeypatch.setattr(filesystem, "rename_noreplace", refusing(errno.EINVAL))
     with pytest.raises(StoreError, match="neither links") as refused:
         place(store, SCOPE, blob.pointer, tmp_path / "out/three")
     assert "--overwrite" in (refused.value.hint or "")

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from longshore.domain.model import Scope, Validators
+from longshore.domain.settings import Settings, ShardSettings
 from longshore.errors import NotFound, StoreError
-from longshore.store import LocalStore, Part, Problem, Staged, StoreSettings, open_store
-from longshore.store.layout import LAYOUT_FILE
+from longshore.store import LocalStore, Part, Problem, Staged, open_store
+from longshore.store.local.layout import LAYOUT_FILE
 from tests.store.publishing import SCOPE, files_below, of_part, publish, staged
 
 
@@ -147,7 +148,7 @@ def test_foreign_files_are_not_taken_for_blobs(store: LocalStore) -> None:
 def test_another_shard_width_is_refused(tmp_path: Path) -> None:
     LocalStore(tmp_path).close()
     with pytest.raises(StoreError, match="shard_width"):
-        open_store(str(tmp_path), StoreSettings(shard_width=3))
+        open_store(str(tmp_path), Settings(shard=ShardSettings(width=3)))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_directories_deleted_under_a_live_store_are_made_again(
     assert not fresh.deduplicated
     assert len(list(store.quarantined())) == 1
     assert {held.sha256 for held in store.walk()} == {blob.sha256, large.sha256, small.sha256}
-    assert "made again" in caplog.text
+    assert "recreated" in caplog.text
 
 
 def test_a_part_whose_directory_is_deleted_fails_as_our_side(store: LocalStore) -> None:

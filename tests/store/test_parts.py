@@ -297,3 +297,22 @@ def test_what_the_verdict_needs_is_as_durable_as_the_bytes(store: LocalStore) ->
     facts = store.old_part(SCOPE, "job")
     assert facts is not None
     assert (facts.headers, facts.delimited) == ({"content-type": "application/pdf"}, False)
+
+
+@pytest.mark.parametrize("name", ["facts.json", "body"])
+@pytest.mark.parametrize("writer", [False, True])
+def test_a_fifo_in_a_part_is_not_waited_for(store: LocalStore, name: str, *, writer: bool) -> None:
+    part = store.part(SCOPE, "job", 1)
+    part.write(b"some bytes")
+    part.checkpoint()
+    part.close()
+    (there,) = [path for path in store.root.rglob(name) if ".staging" in path.parts]
+    there.unlink()
+    os.mkfifo(there)
+    held = os.open(there, os.O_RDWR) if writer else None  # somebody has it open and says nothing
+    try:
+        assert store.old_part(SCOPE, "job") is None
+        assert [one.durable_bytes for one in store.parts()] == [0]
+    finally:
+        if held is not None:
+            os.close(held)

@@ -10,7 +10,8 @@ import pytest
 
 from longshore import failpoints
 from longshore.domain.model import Blob, Validators
-from longshore.store import LocalStore, barriers
+from longshore.store import LocalStore
+from longshore.store.durability import barriers
 from tests.store.publishing import NO_FLOOR, SCOPE, linked, of_part, staged, wrong_blobs
 from tests.support.disks import PowerCut, power_cut_disk
 

@@ -17,8 +17,9 @@ import pytest
 from longshore import failpoints
 from longshore.domain.model import Validators
 from longshore.errors import PublishFailed, StoreError
-from longshore.store import LocalStore, Part, Pump, pump
-from longshore.store.parts import Part as RealPart
+from longshore.store import LocalStore, Part, PartWriter
+from longshore.store.staging import part_writer
+from longshore.store.staging.parts import Part as RealPart
 from tests.store.publishing import SCOPE, of_part, publish
 
 MIB = 1 << 20
@@ -110,7 +111,7 @@ def test_a_full_pump_pauses_and_resumes(store: LocalStore, monkeypatch: pytest.M
         return fed + 1, await carrier.finish()
 
     count, (sha256, size) = asyncio.run(run())
-    assert count == pump.PLENTY
+    assert count == part_writer.PLENTY
     assert (sha256, size) == (hashlib.sha256(bytes(count * MIB)).hexdigest(), count * MIB)
 
 
@@ -128,10 +129,10 @@ def test_many_pumps_share_memory(store: LocalStore, monkeypatch: pytest.MonkeyPa
         while carrier.feed(bytes(MIB)):
             pass
     in_use = store.staging._buffers.in_use
-    assert in_use <= 30 * (pump.FEW + 1) + pump.SHARED
+    assert in_use <= 30 * (part_writer.FEW + 1) + part_writer.SHARED
     gate.set()
     for carrier in pumps:
-        assert carrier.finish_now()[1] >= pump.FEW * MIB
+        assert carrier.finish_now()[1] >= part_writer.FEW * MIB
     assert store.staging._buffers.in_use == 0
 
 
@@ -169,21 +170,21 @@ def test_a_pump_that_failed_has_no_memory_to_give(store: LocalStore, monkeypatch
 
 
 def test_buffers_are_large_while_there_are_few() -> None:
-    buffers = pump.Buffers()
+    buffers = part_writer.Buffers()
     taken = [buffers.take() for _ in range(30)]
-    assert {len(buffer) for buffer in taken} == {MIB, pump.LARGE * MIB}
-    assert sum(len(buffer) for buffer in taken if len(buffer) > MIB) == pump.AMPLE * MIB
+    assert {len(buffer) for buffer in taken} == {MIB, part_writer.LARGE * MIB}
+    assert sum(len(buffer) for buffer in taken if len(buffer) > MIB) == part_writer.AMPLE * MIB
     assert buffers.in_use == sum(map(len, taken)) // MIB
     for buffer in taken:
         buffers.give(buffer)
     kept = [buffer for free in buffers._free.values() for buffer in free]
-    assert buffers.in_use == 0 and sum(map(len, kept)) <= pump.SHARED * MIB
+    assert buffers.in_use == 0 and sum(map(len, kept)) <= part_writer.SHARED * MIB
     assert buffers.take() in kept
 
 
 def test_a_slow_body_is_checkpointed_on_the_way(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("longshore.store.pump.monotonic", lambda: now[0])
+    monkeypatch.setattr("longshore.store.staging.part_writer.monotonic", lambda: now[0])
     part = begun(store)
     carrier = store.pump(part)
     body = os.urandom(MIB)
@@ -207,7 +208,7 @@ def test_a_failed_write_reaches_the_feeder_and_ends_the_part(
         if name == step:
             raise failpoints.FailpointRaised(5, "injected")
 
-    monkeypatch.setattr(pump, "CHECKPOINT_S", 0.0)
+    monkeypatch.setattr(part_writer, "CHECKPOINT_S", 0.0)
     carrier = store.pump(begun(store))
     monkeypatch.setattr(failpoints, "hit", fail)
     carrier.feed(bytes(2 * MIB))
@@ -222,7 +223,7 @@ def test_a_failed_write_reaches_the_feeder_and_ends_the_part(
 
 
 def test_abandoned(store: LocalStore) -> None:
-    async def run() -> Pump:
+    async def run() -> PartWriter:
         carrier = store.pump(begun(store))
         carrier.feed(bytes(3 * MIB))
         await carrier.abandon()

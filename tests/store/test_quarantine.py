@@ -8,7 +8,8 @@ import pytest
 
 from longshore.domain.model import Scope
 from longshore.errors import NotFound
-from longshore.store import LocalStore, quarantine
+from longshore.store import LocalStore
+from longshore.store.staging import quarantine
 from tests.store.publishing import SCOPE, of_part, publish, staged
 
 

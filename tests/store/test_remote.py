@@ -16,20 +16,22 @@ import pytest
 
 from longshore import failpoints
 from longshore.domain.model import Blob
+from longshore.domain.settings import S3Settings, Secret, Settings
 from longshore.errors import BadInput, StoreUnavailable
-from longshore.store import Store, StoreSettings, open_store, s3
-from longshore.store.copying import copy_store
-from longshore.store.remote import RemoteStore
-from longshore.store.s3 import Bucket
+from longshore.store import Store, open_store
+from longshore.store.copy import copy_store
+from longshore.store.remote import s3
+from longshore.store.remote.object_store import RemoteStore
+from longshore.store.remote.s3 import Bucket
 from tests.store.publishing import SCOPE, of_part, publish, staged
 from tests.support.postgres import Cluster
 from tests.support.program import invoke
 from tests.support.weed import Weed
 
 
-def open_s3(server: Weed, bucket: str, parts: Path, secret: str | None = None) -> RemoteStore:
-    settings = StoreSettings(parts=parts, s3_access_key_id=server.key_id, s3_secret_access_key=secret or server.secret)
-    store = open_store(f"s3://{bucket}/p?endpoint={server.url}", settings)
+def open_s3(server: Weed, bucket: str, parts: Path, secret: str | None = None, **more: int) -> RemoteStore:
+    keys = S3Settings(access_key_id=server.key_id, secret_access_key=Secret(secret or server.secret), **more)
+    store = open_store(f"s3://{bucket}/p?endpoint={server.url}", Settings(s3=keys), parts=parts)
     assert isinstance(store, RemoteStore)
     return store
 
@@ -37,8 +39,8 @@ def open_s3(server: Weed, bucket: str, parts: Path, secret: str | None = None) -
 def test_a_server_that_is_away(tmp_path: Path) -> None:
     with socket.socket() as nobody:  # bound and not listening: every connection is refused
         nobody.bind(("127.0.0.1", 0))
-        settings = StoreSettings(parts=tmp_path, s3_access_key_id="x", s3_secret_access_key="y")
-        store = open_store(f"s3://bucket?endpoint=http://127.0.0.1:{nobody.getsockname()[1]}", settings)
+        settings = Settings(s3=S3Settings(access_key_id="x", secret_access_key=Secret("y")))
+        store = open_store(f"s3://bucket?endpoint=http://127.0.0.1:{nobody.getsockname()[1]}", settings, parts=tmp_path)
         item = staged(b"small")
         assert store.stage([item]) == [None]
         [outcome] = store.link([item])
@@ -108,8 +110,7 @@ def test_abandoned_uploads_are_collected(weed: Weed, tmp_path: Path) -> None:
 
 def test_a_large_body_is_uploaded_in_chunks(weed: Weed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3, "SINGLE_BYTES", 1 << 20)
-    monkeypatch.setattr(s3, "CHUNK_BYTES", 5 << 20)
-    store = open_s3(weed, weed.bucket(), tmp_path)
+    store = open_s3(weed, weed.bucket(), tmp_path, part_bytes=5 << 20)
     part = store.part(SCOPE, "large", 1)
     part.write(os.urandom((12 << 20) + 1))
     [blob] = publish(store, of_part(part))
@@ -132,11 +133,11 @@ def test_a_damaged_object_is_replaced(weed: Weed, tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", ["s3://", "s3://user:pw@bucket/x", "s3://bucket/x?secret=1"])
 def test_what_is_no_bucket(where: str) -> None:
     with pytest.raises(BadInput):
-        Bucket.parse(where, StoreSettings())
+        Bucket.parse(where, S3Settings())
 
 
 def test_a_bucket_taken_apart() -> None:
-    bucket = Bucket.parse("s3://bucket/a/b/?endpoint=http://127.0.0.1:1&region=eu-x-1", StoreSettings())
+    bucket = Bucket.parse("s3://bucket/a/b/?endpoint=http://127.0.0.1:1&region=eu-x-1", S3Settings())
     assert (bucket.name, bucket.prefix, bucket.endpoint, bucket.region) == (
         "bucket",
         "a/b",
@@ -152,7 +153,7 @@ def test_an_unknown_kind_of_store() -> None:
 
 def test_postgres_restarted_under_the_store(own_postgres_cluster: Cluster, tmp_path: Path) -> None:
     cluster = own_postgres_cluster
-    store = open_store(cluster.dsn(cluster.create()), StoreSettings(parts=tmp_path))
+    store = open_store(cluster.dsn(cluster.create()), parts=tmp_path)
     [kept] = publish(store, staged(b"before", "a"))
     cluster.restart(immediate=True)
     again = publish_when_it_answers(store, b"after")
@@ -166,9 +167,9 @@ def test_killed_while_putting(postgres_dsn: str, tmp_path: Path, step: str) -> N
     """The next process finds the object, or the part to make it from."""
     code = f"""
 from pathlib import Path
-from longshore.store import StoreSettings, open_store
+from longshore.store import open_store
 from tests.store.publishing import SCOPE, of_part
-store = open_store({postgres_dsn!r}, StoreSettings(parts=Path({str(tmp_path)!r})))
+store = open_store({postgres_dsn!r}, parts=Path({str(tmp_path)!r}))
 part = store.part(SCOPE, "job", 1)
 part.write(bytes(2_000_000))
 item = of_part(part)
@@ -180,7 +181,7 @@ store.link([item])
     killed = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert killed.returncode == -9, killed.stderr
     sha256 = killed.stdout.strip()
-    store = open_store(postgres_dsn, StoreSettings(parts=tmp_path))
+    store = open_store(postgres_dsn, parts=tmp_path)
     assert len(list(store.walk())) == (1 if step == "put.done" else 0)
     blob = store.recover(SCOPE, "job", 2, sha256=sha256, size_bytes=2_000_000, content_type="x/y")
     assert blob is not None
@@ -190,7 +191,7 @@ store.link([item])
 
 def test_a_put_that_breaks_off_leaves_nothing(postgres_dsn: str, tmp_path: Path) -> None:
     """One transaction: the object appears whole or not at all."""
-    store = open_store(postgres_dsn, StoreSettings(parts=tmp_path))
+    store = open_store(postgres_dsn, parts=tmp_path)
     part = store.part(SCOPE, "large", 1)
     part.write(os.urandom(3 << 20))
     item = of_part(part)
@@ -206,7 +207,7 @@ def test_a_put_that_breaks_off_leaves_nothing(postgres_dsn: str, tmp_path: Path)
 def test_a_password_stays_out_of_errors(tmp_path: Path) -> None:
     where = f"postgresql://user:{quote('canary-secret')}@127.0.0.1:1/nothing?connect_timeout=1"
     with pytest.raises(StoreUnavailable) as refused:
-        from longshore.store.postgres import PostgresObjects
+        from longshore.store.remote.postgres import PostgresObjects
 
         PostgresObjects(where, timeout_s=1)
     assert "canary" not in f"{refused.value} {refused.value.__cause__}"

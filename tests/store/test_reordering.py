@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from longshore.domain.model import Validators
-from longshore.store import LocalStore, PartFacts, barriers
+from longshore.store import LocalStore, PartFacts
+from longshore.store.durability import barriers
 from tests.store.publishing import SCOPE, linked, of_part, staged
 from tests.store.reordering import Disk, Trace, record, states
 

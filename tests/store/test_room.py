@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from longshore.domain.model import Scope
-from longshore.domain.space import Lack
+from longshore.domain.policy.disk_space import Lack
+from longshore.domain.settings import QuotaSettings, Settings
 from longshore.errors import DiskFull, NeverFits, OverBudget
-from longshore.store import LocalStore, QuotaSettings, StoreSettings, room
+from longshore.store import LocalStore
+from longshore.store.staging import reservations
 from tests.store.publishing import NO_FLOOR, SCOPE, publish, staged
 from tests.support.disks import small_disk
 
@@ -23,13 +25,13 @@ MIB = 1 << 20
 def free(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A disk whose free bytes the test sets."""
     amount = [100 * MIB]
-    monkeypatch.setattr(room.Rooms, "_free", lambda _: amount[0])
+    monkeypatch.setattr(reservations.Reservations, "_free", lambda _: amount[0])
     return amount
 
 
 def opened(root: Path, **quota: float) -> LocalStore:
-    settings = QuotaSettings(**{"free_bytes_min": 10 * MIB, "margin_factor": 1.0, **quota})  # type: ignore[arg-type]
-    return LocalStore(root, StoreSettings(quota=settings))
+    settings = QuotaSettings(**{"free_bytes_min": 10 * MIB, "margin_factor": 1.0, **quota})
+    return LocalStore(root, Settings(quota=settings))
 
 
 def test_ten_ask_and_three_fit(tmp_path: Path, free: list[int]) -> None:
@@ -63,8 +65,9 @@ def test_what_a_dead_process_reserved_is_free(tmp_path: Path, free: list[int]) -
     code = f"""
 from pathlib import Path; import os
 from longshore.domain.model import Scope
-from longshore.store import LocalStore, QuotaSettings, StoreSettings
-store = LocalStore(Path({str(tmp_path)!r}), StoreSettings(quota=QuotaSettings(0, 1.0)))
+from longshore.domain.settings import QuotaSettings, Settings
+from longshore.store import LocalStore
+store = LocalStore(Path({str(tmp_path)!r}), Settings(quota=QuotaSettings(free_bytes_min=0, margin_factor=1.0)))
 store.reserve(Scope(), 2 << 20)
 os._exit(9)
 """

@@ -22,6 +22,9 @@ class LiarFtp:
     greeting: str = "220 ready"
     refuse: dict[str, str] = field(default_factory=dict)  # replies to commands; such a RETR sends nothing
     commands: list[str] = field(default_factory=list)
+    once: tuple[bytes, str | None] | None = (
+        None  # data and end of the first RETR, if they differ; an empty end never comes
+    )
 
     def __enter__(self) -> Self:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -58,17 +61,26 @@ class LiarFtp:
                         start = int(argument)
                     if verb == "RETR" and verb not in self.refuse:
                         sock.sendall(f"{self.begin}\r\n".encode())
-                        self._send(data, start)
-                        if self.end is None:
+                        content, end = self._now()
+                        self._send(data, content[start:])
+                        if end is None:
                             return
+                        if end == "":
+                            sock.recv(1)  # until the client leaves
+                            return
+                        sock.sendall(f"{end}\r\n".encode())
+                        continue
                     sock.sendall(f"{self._reply(verb, data)}\r\n".encode())
                     if verb == "QUIT":
                         return
 
-    def _send(self, data: socket.socket, start: int) -> None:
+    def _now(self) -> tuple[bytes, str | None]:
+        return self.once if self.once is not None and self.count("RETR") == 1 else (self.data, self.end)
+
+    def _send(self, data: socket.socket, content: bytes) -> None:
         peer, _ = data.accept()
         with peer, contextlib.suppress(OSError):
-            peer.sendall(self.data[start:])
+            peer.sendall(content)
 
     def _reply(self, verb: str, data: socket.socket) -> str:
         replies = {
@@ -81,7 +93,6 @@ class LiarFtp:
             "SIZE": self.size,
             "MDTM": self.mdtm,
             "REST": self.rest or "350 from there",
-            "RETR": self.end or "",
             "QUIT": "221 bye",
         }
         return {**replies, **self.refuse}.get(verb, "500 what?")

@@ -15,12 +15,13 @@ from urllib.parse import urlencode
 
 import uvicorn
 
-from longshore.domain.keys import op_key
+from longshore.domain.identity.keys import op_key
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Blob, Lease, NewArtifact, Scope
 from longshore.domain.outcomes import Completed, Failed
-from longshore.domain.requests import download_request
-from longshore.ledger import Intent, Ledger, Move, tokens
-from longshore.store import Staged, Store, StoreSettings, open_store
+from longshore.ledger import Intent, Ledger, Move
+from longshore.ledger.operations import tokens
+from longshore.store import Staged, Store, open_store
 from longshore.web.app import make_app
 from longshore.web.metrics import Metrics
 from longshore.web.server import listening
@@ -106,7 +107,7 @@ class Site:
     @classmethod
     def local(cls, folder: Path, **limits: Any) -> Self:
         ledger = Ledger.open(folder / "ledger.db", create=True)
-        return cls(ledger, open_store(str(folder / "store"), StoreSettings()), **limits)
+        return cls(ledger, open_store(str(folder / "store")), **limits)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -137,6 +138,11 @@ class Site:
         listener.listen(1024)  # connections queue from here on; nobody has to wait for the loop
         self._ready.set()
         await server._serve([listener])
+
+    def serving(self) -> int:
+        """Count the requests that are served now."""
+        assert self._server is not None
+        return len(self._server.server_state.tasks)
 
     def token(self, *scopes: str, tenant: str = "default", project: str = "default", **kw: Any) -> str:
         secret: str = self.ledger.write(tokens.create_token, Scope(tenant, project), scopes or ("write",), **kw)[0]

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from longshore.store.s3_uploads import Credentials, sign
+from longshore.store.remote.s3_multipart import Credentials, sign
 
 WAIT_S = 60.0
 _SERVICES = ("master", "volume", "filer", "s3", "admin")

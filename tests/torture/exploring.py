@@ -19,11 +19,11 @@ import apsw
 
 from longshore.checker import check
 from longshore.checker.check import LocalFiles
-from longshore.depot.reconciling import Reconciler
-from longshore.domain.keys import op_key
+from longshore.depot.maintenance.reconcile import Reconciler
+from longshore.domain.identity.keys import op_key
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import SECOND, Blob, Lease, Micros, NewArtifact, Scope, Status
 from longshore.domain.outcomes import Completed
-from longshore.domain.requests import download_request
 from longshore.domain.settings import ReconcileSettings
 from longshore.errors import LongshoreError
 from longshore.ledger import Ledger
@@ -140,7 +140,9 @@ class World:
         self.ledger.cancel(SCOPE, [job.job_id for job in self.ledger.jobs(SCOPE).items])
 
     def reconcile(self) -> None:
-        Reconciler(self.ledger, self.store, ReconcileSettings(3600, 0), self.state.home).reconcile()
+        Reconciler(
+            self.ledger, self.store, ReconcileSettings(interval_s=3600, stale_part_s=0), self.state.home
+        ).reconcile()
 
 
 def beginning(home: Path) -> State:

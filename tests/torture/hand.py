@@ -21,7 +21,7 @@ import longshore
 from longshore.domain.model import SECOND, Micros
 from longshore.errors import Unavailable
 from longshore.ledger import Ledger
-from longshore.ledger.connection import wall_clock
+from longshore.ledger.backends.sqlite.connection import wall_clock
 
 
 def jumping(seconds: float, readings: int) -> Callable[[], Micros]:

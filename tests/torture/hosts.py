@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import longshore
-from longshore.domain.requests import download_request
-from longshore.domain.states import Status
+from longshore.domain.identity.requests import download_request
+from longshore.domain.kinds import Status
 from tests.support.origin import Thing, check_stamps, stamped, status
 from tests.torture.voyages import NET, Voyage
 

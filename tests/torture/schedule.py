@@ -111,9 +111,11 @@ def schedule(seed: int, size: Size = SHORT) -> Schedule:
 def _body(draw: random.Random, number: int) -> Body:
     large = draw.random() < 0.1
     size = draw.randrange(300_000, 900_000) if large else draw.randrange(1, 40_000)
-    mishaps = tuple(draw.choice(MISHAPS) for _ in range(draw.choice((0, 0, 1, 1, 2, 4))))
+    mishaps = [draw.choice(MISHAPS) for _ in range(draw.choice((0, 0, 1, 1, 2, 4)))]
+    while mishaps.count("partial") > 1:  # a second part instead of the whole is final, and the body has to complete
+        mishaps.remove("partial")
     twin = number > 10 and draw.random() < 0.1  # the same bytes as an earlier one
-    body = Body(number, size, mishaps, draw.choice((0, 0, 0, 1, 2)), draw.random() < 0.05)
+    body = Body(number, size, tuple(mishaps), draw.choice((0, 0, 0, 1, 2)), draw.random() < 0.05)
     return replace(body, size=1_000 + number % 10, versions=0, gone=False) if twin else body
 
 

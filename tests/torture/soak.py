@@ -26,12 +26,12 @@ from typing import Any
 import longshore
 from longshore.checker import check
 from longshore.checker.check import LocalFiles
+from longshore.domain.kinds import Status
 from longshore.domain.model import Scope
-from longshore.domain.states import Status
 from longshore.errors import Locked
 from longshore.ledger import Ledger
-from longshore.ledger.sqlite import lock_path
-from longshore.ledger.turns import holder_of
+from longshore.ledger.backends.sqlite.backend import lock_path
+from longshore.ledger.backends.sqlite.writer_lock import holder_of
 from tests.support import origin as lies
 from tests.support.disks import filled, small_disk
 from tests.support.origin import Behaviour, Origin, Thing, check_stamps, stamped

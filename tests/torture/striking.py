@@ -17,10 +17,10 @@ from typing import Any
 import longshore
 from longshore.checker import check
 from longshore.checker.check import HEALABLE, LocalFiles
-from tests.engine import crashing
 from tests.support.disks import power_cut_disk
 from tests.support.origin import Origin, Thing, check_stamps, cut, stamped, status
 from tests.support.postgres import Cluster
+from tests.worker import crashing
 
 PATIENCE_S = 60.0
 WENT_ON, CAME_AGAIN = "the same run ends well", "the next run ends well"

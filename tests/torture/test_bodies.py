@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import longshore
-from tests.engine import crashing
 from tests.support.origin import Origin, Thing, check_stamps, drip, stamped
 from tests.support.program import alive, children, command, environment, eventually
 from tests.torture.striking import SETTINGS
+from tests.worker import crashing
 
 MIB = 1 << 20
 

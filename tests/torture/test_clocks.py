@@ -14,8 +14,8 @@ import pytest
 import longshore
 from longshore.checker import check
 from longshore.checker.check import LocalFiles
+from longshore.domain.kinds import Status
 from longshore.domain.model import SECOND
-from longshore.domain.states import Status
 from tests.support.ledgers import build_template
 from tests.support.origin import Origin, Thing, check_stamps, drip, stamped
 from tests.support.postgres import Cluster

@@ -17,12 +17,12 @@ import pytest
 import longshore
 from longshore.checker import check
 from longshore.checker.check import LocalFiles
+from longshore.domain.identity.requests import download_request
+from longshore.domain.kinds import Status
 from longshore.domain.model import Scope
-from longshore.domain.requests import download_request
-from longshore.domain.states import Status
 from longshore.errors import LongshoreError
 from longshore.ledger import Ledger
-from longshore.ledger.tx import Tx
+from longshore.ledger.transaction import Tx
 from tests.support.disks import filled, small_disk
 from tests.support.ledgers import build_template
 from tests.support.origin import Origin, Thing, stamped
@@ -95,7 +95,7 @@ def test_the_lock_file_is_deleted_under_two_workers(tmp_path: Path, origin: Orig
     with longshore.open(depot, **SETTINGS) as planned:
         planned.add(urls)
     env = {**os.environ, "LONGSHORE_NETWORK__ALLOW": '["127.0.0.0/8"]'}
-    command = [sys.executable, "-m", "tests.engine.child", str(depot)]
+    command = [sys.executable, "-m", "tests.worker.child", str(depot)]
     workers = []
     for _ in range(2):
         workers.append(subprocess.Popen(command, env=env, stderr=subprocess.PIPE))

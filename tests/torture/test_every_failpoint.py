@@ -13,7 +13,6 @@ import pytest
 
 import longshore
 from longshore import failpoints
-from tests.engine.test_crashes import REACHED
 from tests.store.test_crash import STEPS
 from tests.support.origin import Origin
 from tests.support.postgres import Cluster
@@ -21,21 +20,22 @@ from tests.support.postgres import postgres_cluster as postgres_cluster  # noqa:
 from tests.torture.hosts import HOSTS
 from tests.torture.voyages import VOYAGES as OTHERS
 from tests.torture.voyages import Remote, Voyage
+from tests.worker.test_crashes import REACHED
 
 VOYAGES = (*OTHERS, *HOSTS)
 ROOT = Path(__file__).resolve().parents[2]
 # Killed in the tests of their own area, which have what it takes to come that far; the file names each of them.
 ELSEWHERE = {
-    "tests/engine/test_crashes.py": tuple(REACHED),
+    "tests/worker/test_crashes.py": tuple(REACHED),
     "tests/store/test_crash.py": tuple(STEPS),
     "tests/cli/test_operating.py": ("put.staged", "put.planned", "put.linked", "put.settled"),
     "tests/ledger/test_schema.py": ("schema.create", "schema.rename", "schema.migrate"),
     "tests/web/test_serve.py": ("web.planned",),
     "tests/cli/test_moving.py": ("copy.page", "copy.finish"),
-    "tests/torrents/test_command.py": (
+    "tests/worker/torrent/test_command.py": (
         "torrent.add.before", "torrent.add.after", "torrent.adopt.before", "torrent.cancel.before",
         "torrent.cancel.after", "torrent.cycle", "torrent.import.leased", "torrent.import.hashed",
-        "torrent.import.intent", "torrent.import.linked", "torrent.import.before", "torrent.import.after",
+        "torrent.import.linked", "torrent.import.before", "torrent.import.after",
     ),
 }  # fmt: skip
 KILLS = [(voyage, point) for voyage in VOYAGES for point in voyage.points]

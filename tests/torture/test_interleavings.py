@@ -15,10 +15,10 @@ import pytest
 
 from longshore.checker import check
 from longshore.checker.check import LocalFiles
-from longshore.domain.keys import op_key
+from longshore.domain.identity.keys import op_key
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import SECOND, Blob, Lease, NewArtifact, Scope, Status
 from longshore.domain.outcomes import Completed
-from longshore.domain.requests import download_request
 from longshore.errors import LongshoreError
 from longshore.ledger import Ledger
 from longshore.ledger.records import Intent, Settled

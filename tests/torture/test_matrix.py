@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.test_crashes import REACHED
 from tests.support.origin import Origin
 from tests.support.postgres import Cluster
 from tests.support.postgres import postgres_cluster as postgres_cluster  # noqa: PLC0414 - the fixture
 from tests.torture.striking import CAME_AGAIN, Struck, cut_at, record
+from tests.worker.test_crashes import REACHED
 
 FAULTS = ("kill -9", "kill -9, and again in recovery", "EIO", "SIGSTOP past the lease", "canceled", "power cut")
 ON_POSTGRES = ("kill -9", "connections lost")

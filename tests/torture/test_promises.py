@@ -53,7 +53,7 @@ def test_the_power_goes_while_two_processes_write_and_checkpoint(origin: Origin)
     """Both are frozen, the image is copied, both go on: at every such moment the ledger is sound and has what was said."""
     code = (
         "import sys; from longshore.ledger import Ledger; from longshore.domain.model import Scope;"
-        "from longshore.domain.requests import download_request as r\\n"
+        "from longshore.domain.identity.requests import download_request as r\\n"
         "l = Ledger.open(sys.argv[1])\\n"
         "for n in range(100000):\\n"
         "    print(l.plan(Scope(), [r(f'https://example.org/{sys.argv[2]}/{n}/{m}') for m in range(50)])[0].job_id, flush=True)"

@@ -13,6 +13,7 @@ from tests.support.postgres import postgres_cluster as postgres_cluster  # noqa:
 from tests.torture.sweeping import CALLS, Sweep
 
 ERRORS = ("ENOSPC", "EIO", "EMFILE", "EDQUOT", "EROFS", "EACCES")
+pytestmark = pytest.mark.timeout(1800)  # some 200 runs each, under strace
 MOST = 400  # a run has fewer calls of one kind in one thread than this
 
 

@@ -20,14 +20,14 @@ import psycopg
 import longshore
 from longshore.checker import check
 from longshore.checker.check import LocalFiles
-from longshore.depot.collecting import UNNAMED
-from longshore.domain.keys import op_key
+from longshore.depot.maintenance.gc import UNNAMED
+from longshore.domain.identity.keys import op_key
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Scope
-from longshore.domain.requests import download_request
 from longshore.ledger.records import Intent
-from tests.engine import crashing
 from tests.support.origin import Origin, Thing, check_stamps, cut, drip, stamped, status
 from tests.support.program import environment, invoke
+from tests.worker import crashing
 
 SCOPE = Scope()
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,7 +64,7 @@ class Voyage:
         return [sys.executable, "-m", "longshore", *map(str, words), "--depot", str(self.depot)]
 
     def worker(self, *urls: str) -> list[str]:
-        return [sys.executable, "-m", "tests.engine.child", str(self.depot), *urls]
+        return [sys.executable, "-m", "tests.worker.child", str(self.depot), *urls]
 
     def run(self, **failpoints: str) -> subprocess.CompletedProcess[str]:
         """Run the command to its end, whatever that is."""
@@ -327,12 +327,12 @@ class Linkless(Mending):
     points = ("link.rename",)
     CODE = """
 import errno, os, sys, longshore
-from longshore.store import disk
+from longshore.store.durability import filesystem
 def refuse(code):
     def call(*_, **__):
         raise OSError(code, os.strerror(code))
     return call
-os.link, disk.rename_noreplace = refuse(errno.EPERM), refuse(errno.EINVAL)
+os.link, filesystem.rename_noreplace = refuse(errno.EPERM), refuse(errno.EINVAL)
 with longshore.open(sys.argv[1], network={"allow": ["127.0.0.0/8"]}) as depot:
     (got,) = depot.get([sys.argv[2]])
     assert got.ok, got
@@ -401,7 +401,7 @@ class OwnJob(Voyage):
 
     points = ("own.begin", "own.ran", "own.published")
     CODE = """
-import io, sys, longshore, tests.engine.own_types
+import io, sys, longshore, tests.worker.own_types
 with longshore.open(sys.argv[1]) as depot:
     source = depot.put(io.BytesIO(b"hello"), name="in.txt").artifact
     depot.submit("t_upper", inputs=[source])
@@ -450,13 +450,13 @@ from longshore.depot import AsyncDepot
 from longshore.domain.model import Scope
 from longshore.web.service import Service
 from longshore.web.settings import ServeSettings
-from longshore.web.uploads import Meant, upload
+from longshore.web.api.uploads import UploadRequest, upload
 async def stream():
     yield b"bytes from afar" * 1000
 async def main():
     async with AsyncDepot.open(sys.argv[1]) as depot:
         service = Service(depot.ledger, depot.store, ServeSettings(), depot=depot)
-        taken = await upload(service, Scope(), stream(), Meant(name="far.bin"))
+        taken = await upload(service, Scope(), stream(), UploadRequest(name="far.bin"))
         assert depot.ledger.job(Scope(), taken.job_id).status.value == "completed", taken
 asyncio.run(main())
 """
@@ -509,7 +509,7 @@ class RemoteDamaging(Remote):
             with_blob = super().run(LONGSHORE_FAILPOINTS="")
             assert with_blob.returncode == 0, with_blob.stderr
             with psycopg.connect(self.server) as connection:
-                flipped = "UPDATE longshore_store.pieces SET data = set_byte(data, 9, get_byte(data, 9) # 1)"
+                flipped = "UPDATE longshore_store.pieces SET data = set_byte(data, 9, get_byte(data, 9) # 1) WHERE object_key LIKE '%/%'"
                 connection.execute(flipped)
             self.url = self.origin.add("/b", Thing(stamped(1, 5_000)))
         return super().run(**failpoints)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longshore.domain.limits import Credential
 from longshore.errors import BadInput, Reasoned
-from longshore.transfer import Ask, Discard, Transfer, TransferSettings
+from longshore.transfer import Discard, FetchRequest, Transfer
 from longshore.transfer.cookies import Cookies
 from tests.support.origin import Origin, Request, Thing, Wire, raw, redirect, stamped
+from tests.support.settings import login, tuned
 from tests.transfer.wire import fetch, within
 
 ODD = '"caf\xe9\xff"'
@@ -24,9 +22,9 @@ def test_an_entity_tag_goes_back_as_it_came(origin: Origin) -> None:
     got, _ = fetch(url)
     tag = got.head.validators.etag
     assert tag == ODD
-    assert fetch(Ask(url, start=500, if_range=tag))[1] == thing.body[500:]
+    assert fetch(FetchRequest(url, start=500, if_range=tag))[1] == thing.body[500:]
     assert origin.requests[-1].headers["if-range"] == ODD, "the origin reads Latin-1: the bytes are equal"
-    assert fetch(Ask(url, if_none_match=tag))[0].head.status == 304
+    assert fetch(FetchRequest(url, if_none_match=tag))[0].head.status == 304
 
 
 def test_a_garbage_date_is_not_a_validator(origin: Origin) -> None:
@@ -55,9 +53,9 @@ def test_any_cookie_is_kept_or_dropped(lines: list[str]) -> None:
 @pytest.mark.parametrize("value", ["Grüße", "日本", "plain", "\udce9"])
 def test_what_a_person_wrote_is_sent_as_utf8(origin: Origin, value: str) -> None:
     wire = value.encode("utf-8", "surrogateescape").decode("latin-1")
-    account = {f"http://{origin.netloc}": Credential(token=value, headers=(("X-Key", value),))}
-    used = TransferSettings(user_agent=f"me/{value}", credentials=account)
-    fetch(Ask(origin.add("/a", Thing()), headers=(("X-Job", value),)), settings=used)
+    account = {f"http://{origin.netloc}": login(token=value, headers=(("X-Key", value),))}
+    used = tuned(user_agent=f"me/{value}", credentials=account)
+    fetch(FetchRequest(origin.add("/a", Thing()), headers=(("X-Job", value),)), settings=used)
     sent = origin.requests[0].headers
     assert (sent["x-job"], sent["x-key"], sent["user-agent"]) == (wire, wire, f"me/{wire}")
     assert sent["authorization"] == f"Bearer {wire}"
@@ -69,12 +67,10 @@ def test_a_password_of_any_bytes(origin: Origin) -> None:
     assert origin.requests[0].headers["authorization"] == "Basic bWU66cOp"
 
 
-@pytest.mark.parametrize(
-    "bad", [{"user_agent": "a\r\nX: y"}, {"credentials": {"h": Credential(headers=(("X", "a\nb"),))}}]
-)
+@pytest.mark.parametrize("bad", [{"user_agent": "a\r\nX: y"}, {"credentials": {"h": login(headers=(("X", "a\nb"),))}}])
 def test_settings_cannot_break_a_head(bad: dict[str, object]) -> None:
     with pytest.raises(BadInput):
-        within(lambda t: t.probe(Ask("http://h/")), settings=replace(TransferSettings(), **bad))  # type: ignore[arg-type]
+        within(lambda t: t.probe(FetchRequest("http://h/")), settings=tuned(**bad))
 
 
 @pytest.mark.parametrize(
@@ -108,9 +104,9 @@ def test_any_head_is_an_answer_or_a_reason(rows: list[bytes], code: int) -> None
 
         async def once(transfer: Transfer) -> None:
             try:
-                got = await transfer.fetch(Ask(url), Discard())
+                got = await transfer.fetch(FetchRequest(url), Discard())
                 known = got.head.validators
-                again = Ask(url, if_none_match=known.etag, if_modified_since=known.last_modified)
+                again = FetchRequest(url, if_none_match=known.etag, if_modified_since=known.last_modified)
                 await transfer.fetch(again, Discard())
             except Reasoned as error:
                 assert error.reason != "internal_error"

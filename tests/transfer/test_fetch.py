@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from longshore.domain.heads import Head
+from longshore.domain.transfer.response_head import Head
 from longshore.errors import Reasoned
-from longshore.transfer import Answer, Ask, Discard, Memory, Transfer
+from longshore.transfer import Answer, Discard, FetchRequest, Memory, Transfer
 from tests.support.origin import Gate, Origin, Thing, check_stamps, chunked, silent, stamped, status
 from tests.transfer.wire import LOOPBACK, fails, fetch, within
 
@@ -42,7 +42,7 @@ def test_chunked_and_one_byte_chunks(origin: Origin) -> None:
 
 def test_probe(origin: Origin) -> None:
     url = origin.add("/a", Thing(BODY))
-    answer = within(lambda transfer: transfer.probe(Ask(url)))
+    answer = within(lambda transfer: transfer.probe(FetchRequest(url)))
     assert answer.head.length == len(BODY) and answer.received_bytes == 0
     assert origin.seen("/a")[0].method == "HEAD"
 
@@ -52,10 +52,10 @@ def test_a_refused_probe_is_a_reason_and_the_get_works(origin: Origin) -> None:
 
     async def both(transfer: Transfer) -> bytes:
         with pytest.raises(Reasoned) as caught:
-            await transfer.probe(Ask(url))
+            await transfer.probe(FetchRequest(url))
         assert caught.value.reason == "http_405"
         sink = Memory()
-        await transfer.fetch(Ask(url), sink)
+        await transfer.fetch(FetchRequest(url), sink)
         return sink.body
 
     assert within(both) == BODY
@@ -63,22 +63,22 @@ def test_a_refused_probe_is_a_reason_and_the_get_works(origin: Origin) -> None:
 
 def test_ranges(origin: Origin) -> None:
     url = origin.add("/a", Thing(BODY))
-    answer, body = fetch(Ask(url, start=1000, if_range='"v1"'))
+    answer, body = fetch(FetchRequest(url, start=1000, if_range='"v1"'))
     assert answer.head.status == 206 and body == BODY[1000:]
     assert answer.head.content_range is not None and answer.head.content_range.total == len(BODY)
     sent = origin.seen("/a")[0].headers
     assert sent["range"] == "bytes=1000-" and sent["if-range"] == '"v1"'
-    answer, body = fetch(Ask(url, start=5, end=9))
+    answer, body = fetch(FetchRequest(url, start=5, end=9))
     assert body == BODY[5:10]
-    answer, body = fetch(Ask(url, start=1000, if_range='"other"'))
+    answer, body = fetch(FetchRequest(url, start=1000, if_range='"other"'))
     assert answer.head.status == 200 and body == BODY
 
 
 def test_416_and_304_are_answers_when_asked_for(origin: Origin) -> None:
     url = origin.add("/a", Thing(BODY))
-    answer, body = fetch(Ask(url, start=len(BODY)))
+    answer, body = fetch(FetchRequest(url, start=len(BODY)))
     assert (answer.head.status, answer.head.total, body) == (416, len(BODY), b"")
-    answer, body = fetch(Ask(url, if_none_match='"v1"'))
+    answer, body = fetch(FetchRequest(url, if_none_match='"v1"'))
     assert (answer.head.status, body) == (304, b"")
     assert fails(origin.add("/b", status(416))).reason == "http_416"
     assert fails(origin.add("/c", status(304, b""))).reason == "protocol_error"
@@ -89,10 +89,10 @@ def test_connections_are_reused(origin: Origin) -> None:
 
     async def many(transfer: Transfer) -> None:
         for _ in range(20):
-            await transfer.fetch(Ask(url), Discard())
+            await transfer.fetch(FetchRequest(url), Discard())
         for missing in range(5):
             with pytest.raises(Reasoned):
-                await transfer.fetch(Ask(origin.url(f"/nothing{missing}")), Discard())
+                await transfer.fetch(FetchRequest(origin.url(f"/nothing{missing}")), Discard())
 
     within(many)
     assert origin.connections == 1
@@ -103,7 +103,7 @@ def test_many_at_once(origin: Origin) -> None:
 
     async def one(transfer: Transfer, url: str) -> None:
         sink = Memory()
-        await transfer.fetch(Ask(url), sink)
+        await transfer.fetch(FetchRequest(url), sink)
         assert sink.body == bodies[url]
 
     async def many(transfer: Transfer) -> None:
@@ -138,7 +138,7 @@ def test_backpressure_pauses_and_loses_nothing(origin: Origin) -> None:
     async def slowly(transfer: Transfer) -> None:
         for _ in range(2):
             sink = Slow()
-            task = asyncio.ensure_future(transfer.fetch(Ask(url), sink))
+            task = asyncio.ensure_future(transfer.fetch(FetchRequest(url), sink))
             while not task.done():
                 waiting = asyncio.ensure_future(sink.paused.wait())
                 await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -175,12 +175,12 @@ def test_what_a_sink_raises_reaches_the_caller(origin: Origin) -> None:
 
     async def refused(transfer: Transfer) -> None:
         with pytest.raises(Reasoned) as caught:
-            await transfer.fetch(Ask(url), Refusing("begin"))
+            await transfer.fetch(FetchRequest(url), Refusing("begin"))
         assert caught.value.reason == "object_changed"
         with pytest.raises(OSError, match="no space"):
-            await transfer.fetch(Ask(url), Refusing("write"))
+            await transfer.fetch(FetchRequest(url), Refusing("write"))
         sink = Memory()
-        await transfer.fetch(Ask(url), sink)
+        await transfer.fetch(FetchRequest(url), sink)
         assert sink.body == BODY, "the next transfer is not harmed"
 
     within(refused)
@@ -189,7 +189,7 @@ def test_what_a_sink_raises_reaches_the_caller(origin: Origin) -> None:
 def test_begin_may_refuse_an_empty_body(origin: Origin) -> None:
     url = origin.add("/a", Thing(b""))
     with pytest.raises(Reasoned, match="the sink says no"):
-        within(lambda transfer: transfer.fetch(Ask(url), Refusing("begin")))
+        within(lambda transfer: transfer.fetch(FetchRequest(url), Refusing("begin")))
 
 
 def test_cancelling_closes_the_connection_at_once(origin: Origin) -> None:
@@ -199,7 +199,7 @@ def test_cancelling_closes_the_connection_at_once(origin: Origin) -> None:
 
     async def canceled(transfer: Transfer) -> None:
         sink = Memory()
-        task = asyncio.ensure_future(transfer.fetch(Ask(url), sink))
+        task = asyncio.ensure_future(transfer.fetch(FetchRequest(url), sink))
         while not sink.pieces:
             await asyncio.sleep(0.005)
         task.cancel()
@@ -207,7 +207,7 @@ def test_cancelling_closes_the_connection_at_once(origin: Origin) -> None:
             await task
         gate.open()
         event = asyncio.Event()
-        waiting = asyncio.ensure_future(transfer.fetch(Ask(gone, cancel=event), Memory()))
+        waiting = asyncio.ensure_future(transfer.fetch(FetchRequest(gone, cancel=event), Memory()))
         while not origin.count("/b"):
             await asyncio.sleep(0.005)
         event.set()
@@ -223,7 +223,7 @@ def test_closing_ends_what_runs(origin: Origin) -> None:
 
     async def main() -> None:
         transfer = Transfer(policy=LOOPBACK)
-        task = asyncio.ensure_future(transfer.fetch(Ask(url), Memory()))
+        task = asyncio.ensure_future(transfer.fetch(FetchRequest(url), Memory()))
         while not origin.count("/a"):
             await asyncio.sleep(0.005)
         await transfer.close()
@@ -231,7 +231,7 @@ def test_closing_ends_what_runs(origin: Origin) -> None:
             await task
         assert caught.value.reason == "interrupted"
         with pytest.raises(Reasoned):
-            await transfer.fetch(Ask(url), Memory())
+            await transfer.fetch(FetchRequest(url), Memory())
         await transfer.close()
 
     asyncio.run(main())
@@ -239,13 +239,13 @@ def test_closing_ends_what_runs(origin: Origin) -> None:
 
 def test_headers_of_a_job_are_sent(origin: Origin) -> None:
     url = origin.add("/a", Thing(BODY))
-    fetch(Ask(url, headers=(("Accept", "application/pdf"), ("X-Api-Key", "k"))))
+    fetch(FetchRequest(url, headers=(("Accept", "application/pdf"), ("X-Api-Key", "k"))))
     sent = origin.seen("/a")[0].headers
     assert sent["accept"] == "application/pdf" and sent["x-api-key"] == "k"
 
     async def twice(transfer: Transfer) -> Answer:
-        await transfer.fetch(Ask(url, headers=(("X-Api-Key", "k"),)), Discard())
-        return await transfer.fetch(Ask(url), Discard())
+        await transfer.fetch(FetchRequest(url, headers=(("X-Api-Key", "k"),)), Discard())
+        return await transfer.fetch(FetchRequest(url), Discard())
 
     within(twice)
     assert "x-api-key" not in origin.seen("/a")[2].headers, "a reused handle forgets"
@@ -268,7 +268,7 @@ def test_the_canonical_url_is_what_is_requested(origin: Origin) -> None:
     async def all_of_them(transfer: Transfer) -> None:
         for target in written:
             with pytest.raises(Reasoned, match="404"):
-                await transfer.fetch(Ask(origin.url(target)), Discard())
+                await transfer.fetch(FetchRequest(origin.url(target)), Discard())
 
     within(all_of_them)
     assert [request.target for request in origin.requests] == list(written.values())

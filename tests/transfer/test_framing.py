@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from longshore.errors import Reasoned
-from longshore.transfer import Ask, Memory
-from tests.support.frames import Script, body, goaway, head, reset
+from longshore.transfer import FetchRequest, Memory
+from tests.support.frames import END_HEADERS, HEADERS, Script, body, fields, frame, goaway, head, reset
 from tests.support.origin import Origin, raw
 from tests.transfer.test_http2 import BODY, half, serve
-from tests.transfer.wire import fetch, reason, within
+from tests.transfer.wire import fails, fetch, reason, within
 
 NO_ERROR = 0
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -24,7 +24,7 @@ def _http2(tmp_path: Path, script: Script) -> tuple[str, bool | None, bytes]:
     sink = Memory()
     with server:
         try:
-            got = within(lambda t: t.fetch(Ask(server.url), sink), settings=settings)
+            got = within(lambda t: t.fetch(FetchRequest(server.url), sink), settings=settings)
         except Reasoned as error:
             return error.reason, None, sink.body
         finally:
@@ -122,3 +122,38 @@ def test_no_other_2xx_is_the_object(origin: Origin, code: int) -> None:
     body = b"" if code in (204, 205) else b"hi"
     data = b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s" % (code, len(body), body)
     assert reason(origin.add("/a", raw(data))) == f"http_{code}"
+
+
+def _head(stream: int, *pairs: tuple[str, str]) -> bytes:
+    return frame(HEADERS, END_HEADERS, stream, b"\x88" + fields(list(pairs)))
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        lambda s: _head(s, ("content-length", "5"), ("content-length", "3")) + body(s, b"hello"),
+        lambda s: _head(s, ("transfer-encoding", "chunked")) + body(s, b"hello"),
+        lambda s: _head(s, ("X-Up", "1"), ("content-length", "5")) + body(s, b"hello"),
+        lambda s: head(s, 3) + body(s, b"hello"),
+    ],
+    ids=["two lengths", "transfer-encoding", "upper case", "too long"],
+)
+def test_http2_that_breaks_the_protocol_is_told_so(tmp_path: Path, script: Script) -> None:
+    assert _http2(tmp_path, script)[0] == "protocol_error"
+
+
+@pytest.mark.parametrize(
+    "chunks", [b"zz\r\nhello\r\n", b"-5\r\nhello\r\n", b"f" * 20 + b"\r\nhello", b"5\r\nhelloX\r\n0\r\n\r\n"]
+)
+def test_chunks_that_break_the_protocol_are_told_so(origin: Origin, chunks: bytes) -> None:
+    answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n" + chunks
+    error = fails(origin.add("/a", raw(answer)))
+    assert error.reason == "protocol_error" and error.disowned
+
+
+@pytest.mark.parametrize("code", [1, 2, 8])
+def test_a_reset_after_the_last_byte_disowns_the_body(tmp_path: Path, code: int) -> None:
+    server, settings = serve(tmp_path, lambda s: head(s, len(BODY)) + body(s, BODY, end=False) + reset(s, code))
+    with server:
+        error = fails(server.url, settings=settings)
+    assert error.reason == "truncated" and error.disowned

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from longshore.errors import Reasoned
-from longshore.transfer import Ask, Memory, Transfer
+from longshore.transfer import FetchRequest, Memory, Transfer
 from tests.support.liar_ftp import LiarFtp
 from tests.support.origin import stamped
 from tests.transfer.wire import fails, fetch, reason, within
@@ -74,33 +74,33 @@ def test_a_transfer_that_the_server_calls_failed(end: str | None) -> None:
 
 def test_a_resume_needs_a_size_and_is_compared_with_it() -> None:
     with LiarFtp(DATA, size=WHOLE) as server:
-        got, body = fetch(Ask(server.url(), start=4000))
+        got, body = fetch(FetchRequest(server.url(), start=4000))
         span = got.head.content_range
         assert body == DATA[4000:] and got.head.status == 206
         assert span is not None and (span.first, span.last, span.total) == (4000, 8999, 9000)
         assert server.commands[-1] == "QUIT" or "REST 4000" in server.commands
     for size, word in (("213 5000", "length_mismatch"), ("213 9500", "truncated"), ("502 no", "bad_range")):
         with LiarFtp(DATA, size=size) as server:
-            assert reason(Ask(server.url(), start=4000)) == word
+            assert reason(FetchRequest(server.url(), start=4000)) == word
     for start in (9000, 9001):
         with LiarFtp(DATA, size=WHOLE) as server:
-            assert reason(Ask(server.url(), start=start)) == "bad_range"
+            assert reason(FetchRequest(server.url(), start=start)) == "bad_range"
     with LiarFtp(DATA, size=WHOLE, rest="502 no REST here") as server:
-        assert reason(Ask(server.url(), start=4000)) == "bad_range"
+        assert reason(FetchRequest(server.url(), start=4000)) == "bad_range"
 
 
 def test_a_probe_reads_size_as_strictly() -> None:
     for size, length in ((WHOLE, 9000), ("213 -5", None), ("502 no", None)):
         with LiarFtp(DATA, size=size) as server:
             url = server.url()
-            assert within(lambda t, url=url: t.probe(Ask(url))).head.length == length  # type: ignore[misc]
+            assert within(lambda t, url=url: t.probe(FetchRequest(url))).head.length == length  # type: ignore[misc]
 
 
 def test_a_limit_is_kept() -> None:
     with LiarFtp(DATA, size=WHOLE) as server:
-        assert reason(Ask(server.url(), max_bytes=1000)) == "too_large"
+        assert reason(FetchRequest(server.url(), max_bytes=1000)) == "too_large"
     with LiarFtp(DATA) as server:
-        assert reason(Ask(server.url(), max_bytes=1000)) == "too_large"
+        assert reason(FetchRequest(server.url(), max_bytes=1000)) == "too_large"
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_bytes_that_are_not_sent_as_they_are_never_complete() -> None:
         reasons = []
         for _ in range(3):
             with pytest.raises(Reasoned) as caught:
-                await transfer.fetch(Ask(server.url()), Memory())
+                await transfer.fetch(FetchRequest(server.url()), Memory())
             reasons.append(caught.value.reason)
         return reasons
 
@@ -203,7 +203,7 @@ def test_bytes_that_are_not_sent_as_they_are_never_complete() -> None:
 def test_each_file_has_a_connection_of_its_own() -> None:
     async def both(transfer: Transfer) -> None:
         for _ in range(2):
-            await transfer.fetch(Ask(server.url()), Memory())
+            await transfer.fetch(FetchRequest(server.url()), Memory())
 
     with LiarFtp(DATA, size=WHOLE) as server:
         within(both)

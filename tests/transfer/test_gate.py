@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from longshore.transfer.gate import Gate
+from longshore.transfer.descriptor_gate import DescriptorGate
 from tests.support.origin import Origin, Thing
 from tests.support.program import environment
 from tests.support.wire import stamped
@@ -17,11 +17,12 @@ from tests.support.wire import stamped
 SCRIPT = """
 import asyncio, os, resource
 from longshore.errors import Reasoned
-from longshore.transfer import Ask, Memory, NetworkPolicy, Transfer, TransferSettings
+from longshore.transfer import FetchRequest, Memory, NetworkPolicy, Transfer
+from tests.support.settings import tuned
 from tests.support.wire import stamped
 
 async def main(origins):
-    async with Transfer(TransferSettings(concurrency=32), NetworkPolicy.allowing("127.0.0.0/8")) as transfer:
+    async with Transfer(tuned(concurrency=32), NetworkPolicy.allowing("127.0.0.0/8")) as transfer:
         used = len(os.listdir("/proc/self/fd"))
         resource.setrlimit(resource.RLIMIT_NOFILE, (used + 10, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         reasons = []
@@ -30,7 +31,7 @@ async def main(origins):
             for _ in range(40):
                 sink = Memory()
                 try:
-                    await transfer.fetch(Ask(origin), sink)
+                    await transfer.fetch(FetchRequest(origin), sink)
                     return sink.body
                 except Reasoned as error:
                     reasons.append(error.reason)
@@ -59,7 +60,7 @@ def test_requests_go_on_with_the_descriptors_there_are(one: bool) -> None:
 
 def test_the_gate_narrows_and_opens_again() -> None:
     async def scene() -> None:
-        gate = Gate(most=8)
+        gate = DescriptorGate(most=8)
         for _ in range(8):
             await gate.enter()
         assert gate.limit is None
@@ -83,7 +84,7 @@ def test_the_gate_narrows_and_opens_again() -> None:
 @pytest.mark.parametrize("granted", [True, False])
 def test_a_canceled_request_gives_its_place_on(granted: bool) -> None:
     async def scene() -> None:
-        gate = Gate(most=8)
+        gate = DescriptorGate(most=8)
         await gate.enter()
         gate.leave(starved=True)
         await gate.enter()

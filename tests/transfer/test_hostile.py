@@ -7,7 +7,7 @@ import resource
 
 import pytest
 
-from longshore.transfer import Ask, Discard, Memory, Transfer, TransferSettings
+from longshore.transfer import Discard, FetchRequest, Memory, Transfer
 from tests.support.origin import (
     Behaviour,
     Origin,
@@ -27,10 +27,11 @@ from tests.support.origin import (
     stamped,
     status,
 )
+from tests.support.settings import tuned
 from tests.transfer.wire import fails, fetch, reason, within
 
 THING = Thing(stamped(1, 20_000))
-SMALL = TransferSettings(max_bytes=1 << 20)
+SMALL = tuned(max_bytes=1 << 20)
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
@@ -53,7 +54,7 @@ def test_a_body_that_runs_over_ends_at_its_declared_length(origin: Origin) -> No
         bodies = []
         for _ in range(2):
             sink = Memory()
-            await transfer.fetch(Ask(url), sink)
+            await transfer.fetch(FetchRequest(url), sink)
             bodies.append(sink.body)
         return bodies
 
@@ -129,19 +130,19 @@ def test_a_body_without_a_length_is_marked(origin: Origin) -> None:
 
 @pytest.mark.parametrize("how", ["longer", "end"])
 def test_a_part_longer_than_its_range(origin: Origin, how: str) -> None:
-    assert reason(Ask(origin.add("/a", bad_range(THING, how)), start=100)) == "length_mismatch"
+    assert reason(FetchRequest(origin.add("/a", bad_range(THING, how)), start=100)) == "length_mismatch"
 
 
 def test_several_parts_are_refused(origin: Origin) -> None:
-    assert reason(Ask(origin.add("/a", bad_range(THING, "multipart")), start=100)) == "bad_range"
+    assert reason(FetchRequest(origin.add("/a", bad_range(THING, "multipart")), start=100)) == "bad_range"
 
 
 def test_a_part_shorter_than_its_range(origin: Origin) -> None:
     url = origin.add("/a", cut(THING, 50))
-    assert reason(Ask(url, start=100)) == "truncated"
+    assert reason(FetchRequest(url, start=100)) == "truncated"
     fields = {"Content-Range": "bytes 100-19999/20000", "Transfer-Encoding": "chunked"}
     short = answer(206, fields, b"5\r\nhello\r\n0\r\n\r\n")
-    assert reason(Ask(origin.add("/b", short), start=100)) == "truncated"
+    assert reason(FetchRequest(origin.add("/b", short), start=100)) == "truncated"
 
 
 def test_206_to_a_plain_get(origin: Origin) -> None:
@@ -184,7 +185,7 @@ def test_early_hints_are_not_the_answer(origin: Origin) -> None:
 def test_refusals_with_long_bodies_and_challenges(origin: Origin) -> None:
     long = origin.add("/a", status(404, b"x" * 300_000))
     assert reason(long) == "http_404", "a long refusal is not read to its end"
-    assert reason(long, settings=TransferSettings(max_bytes=10)) == "http_404"
+    assert reason(long, settings=tuned(max_bytes=10)) == "http_404"
     challenge = origin.add("/b", answer(403, {"Content-Length": "0", "cf-mitigated": "challenge"}))
     assert reason(challenge) == "blocked_challenge"
 
@@ -197,15 +198,15 @@ def test_endless_bodies_stop_at_the_limit(origin: Origin, declared: int | None) 
     sink = Memory()
     url = origin.add("/a", endless(declared))
     with pytest.raises(Exception, match="bytes"):
-        within(lambda transfer: transfer.fetch(Ask(url, max_bytes=1 << 20), sink))
+        within(lambda transfer: transfer.fetch(FetchRequest(url, max_bytes=1 << 20), sink))
     assert len(sink.body) <= 1 << 20
 
 
 @pytest.mark.parametrize("chunks", [0, 1000])
 def test_a_body_over_the_limit_is_refused(origin: Origin, chunks: int) -> None:
     url = origin.add("/a", chunked(THING, chunks) if chunks else THING)
-    assert reason(Ask(url, max_bytes=len(THING.body) - 1)) == "too_large"
-    assert fetch(Ask(url, max_bytes=len(THING.body)))[1] == THING.body
+    assert reason(FetchRequest(url, max_bytes=len(THING.body) - 1)) == "too_large"
+    assert fetch(FetchRequest(url, max_bytes=len(THING.body)))[1] == THING.body
 
 
 @pytest.mark.parametrize("label", ["gzip", "deflate", "br", "zstd", "gzip, gzip", "x-gzip", "compress"])
@@ -232,7 +233,7 @@ def test_header_bombs(origin: Origin, lines: bool) -> None:
 
 
 def test_headers_just_above_our_own_limit(origin: Origin) -> None:
-    settings = TransferSettings(max_header_bytes=10_000)
+    settings = tuned(max_header_bytes=10_000)
     url = origin.add("/a", answer(200, {"X": "a" * 10_000, "Content-Length": "0"}))
     assert reason(url, settings=settings) == "header_too_large"
 
@@ -240,8 +241,8 @@ def test_headers_just_above_our_own_limit(origin: Origin) -> None:
 def test_a_large_body_does_not_stay_in_memory(origin: Origin) -> None:
     url = origin.add("/a", endless(1 << 28))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    settings = TransferSettings(max_bytes=1 << 30)
-    got = within(lambda transfer: transfer.fetch(Ask(url), Discard()), settings=settings)
+    settings = tuned(max_bytes=1 << 30)
+    got = within(lambda transfer: transfer.fetch(FetchRequest(url), Discard()), settings=settings)
     assert got.received_bytes == 1 << 28
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 48 << 10
 

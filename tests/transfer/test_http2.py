@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 import trustme
 
+from longshore.domain.settings import Settings
 from longshore.errors import Reasoned
-from longshore.transfer import Ask, Discard, Memory, Transfer, TransferSettings
+from longshore.transfer import Discard, FetchRequest, Memory, Transfer
 from tests.support.frames import REFUSED, FrameServer, Script, body, goaway, head, reset
 from tests.support.origin import stamped
+from tests.support.settings import tuned
 from tests.transfer.test_servers import _context
 from tests.transfer.wire import within
 
@@ -25,12 +27,10 @@ def half(stream: int, *, declared: bool = True) -> bytes:
     return head(stream, len(BODY) if declared else None) + body(stream, BODY[:20_000], end=False)
 
 
-def serve(tmp_path: Path, *scripts: Script) -> tuple[FrameServer, TransferSettings]:
+def serve(tmp_path: Path, *scripts: Script) -> tuple[FrameServer, Settings]:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    return FrameServer(_context(authority, "127.0.0.1"), *scripts), TransferSettings(
-        ca_file=str(tmp_path / "ca.pem"), stall_s=20
-    )
+    return FrameServer(_context(authority, "127.0.0.1"), *scripts), tuned(ca_file=str(tmp_path / "ca.pem"), stall_s=20)
 
 
 def outcome(tmp_path: Path, *scripts: Script, **limits: float) -> tuple[str, bytes]:
@@ -38,7 +38,10 @@ def outcome(tmp_path: Path, *scripts: Script, **limits: float) -> tuple[str, byt
     sink = Memory()
     with server:
         try:
-            within(lambda t: t.fetch(Ask(server.url, deadline_s=limits.get("deadline_s")), sink), settings=settings)
+            within(
+                lambda t: t.fetch(FetchRequest(server.url, deadline_s=limits.get("deadline_s")), sink),
+                settings=settings,
+            )
         except Reasoned as error:
             return error.reason, sink.body
     return "ok", sink.body
@@ -85,7 +88,7 @@ def test_refused_streams_come_again_and_then_end(tmp_path: Path) -> None:
         for _ in range(10):
             sink = Memory()
             try:
-                await transfer.fetch(Ask(server.url), sink)
+                await transfer.fetch(FetchRequest(server.url), sink)
             except Reasoned:
                 continue
             return sink.body
@@ -102,7 +105,7 @@ def test_rapid_resets_do_not_harm_the_client(tmp_path: Path) -> None:
         failures = 0
         for _ in range(100):
             try:
-                await transfer.fetch(Ask(server.url), Discard())
+                await transfer.fetch(FetchRequest(server.url), Discard())
             except Reasoned:
                 failures += 1
         return failures

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from longshore.transfer import Ask, Memory, Transfer
+from longshore.transfer import FetchRequest, Memory, Transfer
 from tests.support.origin import Behaviour, Origin, Request, Thing, Wire, stamped
 from tests.transfer.wire import LOOPBACK
 
@@ -40,7 +40,7 @@ def test_what_lies_in_a_connection_is_not_the_next_answer(
             for _ in range(3):
                 for url in (first, second):
                     sink = Memory()
-                    await transfer.fetch(Ask(url), sink)
+                    await transfer.fetch(FetchRequest(url), sink)
                     bodies.append(sink.body)
                     await asyncio.sleep(0.05)  # so that what is late has come: only then can it be seen
         return bodies
@@ -54,6 +54,6 @@ def test_clean_connections_are_used_again(origin: Origin) -> None:
 
     async def several() -> int:
         async with Transfer(policy=LOOPBACK) as transfer:
-            return sum([(await transfer.fetch(Ask(url), Memory())).new_connections for _ in range(5)])
+            return sum([(await transfer.fetch(FetchRequest(url), Memory())).new_connections for _ in range(5)])
 
     assert asyncio.run(several()) == 1

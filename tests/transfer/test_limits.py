@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from dataclasses import replace
 
 import pytest
 
 from longshore.errors import Reasoned
-from longshore.transfer import Answer, Ask, Discard, Memory, Transfer, TransferSettings
+from longshore.transfer import Answer, Discard, FetchRequest, Memory, Transfer
 from tests.support.origin import Gate, Origin, Thing, cut, drip, raw, silent, stamped
+from tests.support.settings import changed, tuned
 from tests.transfer.test_fetch import Slow
 from tests.transfer.wire import reason, within
 
 THING = Thing(stamped(1, 50_000))
-IMPATIENT = TransferSettings(stall_s=0.4)
+IMPATIENT = tuned(stall_s=0.4)
 
 
 def test_a_server_that_never_answers(origin: Origin) -> None:
@@ -33,31 +33,31 @@ def test_headers_that_stall(origin: Origin) -> None:
 
 def test_a_drip_is_not_a_stall_but_too_slow(origin: Origin) -> None:
     url = origin.add("/a", drip(THING, 10, 0.02))
-    settings = TransferSettings(stall_s=30, min_speed_bytes_s=40_000, speed_window_s=0.4)
+    settings = tuned(stall_s=30, min_speed_bytes_s=40_000, speed_window_s=0.4)
     assert reason(url, settings=settings) == "too_slow"
 
 
 def test_the_deadline_covers_everything(origin: Origin) -> None:
     url = origin.add("/a", drip(THING, 10, 0.02))
-    assert reason(url, settings=replace(IMPATIENT, stall_s=30, deadline_s=0.4)) == "deadline"
-    assert reason(Ask(url, deadline_s=0.4), settings=replace(IMPATIENT, stall_s=30)) == "deadline"
-    assert reason(Ask(origin.add("/b", silent()), deadline_s=0.4)) == "deadline"
+    assert reason(url, settings=changed(IMPATIENT, stall_s=30, deadline_s=0.4)) == "deadline"
+    assert reason(FetchRequest(url, deadline_s=0.4), settings=changed(IMPATIENT, stall_s=30)) == "deadline"
+    assert reason(FetchRequest(origin.add("/b", silent()), deadline_s=0.4)) == "deadline"
 
 
 def test_a_peer_that_never_completes_the_handshake() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = f"https://127.0.0.1:{mute.getsockname()[1]}/"
-        assert reason(url, settings=TransferSettings(connect_s=0.4)) == "connect"
+        assert reason(url, settings=tuned(connect_s=0.4)) == "connect"
 
 
 def test_a_pause_of_ours_is_never_too_slow(origin: Origin) -> None:
     url = origin.add("/a", THING)
-    settings = TransferSettings(stall_s=0.5, min_speed_bytes_s=1e9, speed_window_s=0.5)
+    settings = tuned(stall_s=0.5, min_speed_bytes_s=1e9, speed_window_s=0.5)
 
     async def started(transfer: Transfer) -> tuple[asyncio.Task[Answer], Slow]:
         while True:  # on a busy machine the first byte may take longer than these small limits
             sink = Slow()
-            task = asyncio.ensure_future(transfer.fetch(Ask(url), sink))
+            task = asyncio.ensure_future(transfer.fetch(FetchRequest(url), sink))
             waiting = asyncio.ensure_future(sink.paused.wait())
             await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if sink.paused.is_set():
@@ -81,8 +81,8 @@ def test_a_stopped_transfer_does_not_disturb_the_others(origin: Origin) -> None:
 
     async def both(transfer: Transfer) -> None:
         first, *others = await asyncio.gather(
-            transfer.fetch(Ask(stuck, deadline_s=0.4), Discard()),
-            *(transfer.fetch(Ask(fine), Discard()) for _ in range(20)),
+            transfer.fetch(FetchRequest(stuck, deadline_s=0.4), Discard()),
+            *(transfer.fetch(FetchRequest(fine), Discard()) for _ in range(20)),
             return_exceptions=True,
         )
         assert isinstance(first, Reasoned) and first.reason == "deadline"
@@ -97,7 +97,7 @@ def test_an_event_that_nobody_told_of_does_not_end_a_transfer(origin: Origin) ->
     url, sink = origin.add("/a", gate), Memory()
 
     async def forgetful(transfer: Transfer) -> bytes:
-        task = asyncio.ensure_future(transfer.fetch(Ask(url), sink))
+        task = asyncio.ensure_future(transfer.fetch(FetchRequest(url), sink))
         while sum(map(len, sink.pieces)) < 10_000:
             await asyncio.sleep(0.01)
         reactor = transfer._reactor
@@ -107,4 +107,4 @@ def test_an_event_that_nobody_told_of_does_not_end_a_transfer(origin: Origin) ->
         await task
         return sink.body
 
-    assert within(forgetful, settings=TransferSettings(stall_s=60)) == THING.body
+    assert within(forgetful, settings=tuned(stall_s=60)) == THING.body

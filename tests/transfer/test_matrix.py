@@ -15,7 +15,7 @@ import pytest
 
 from longshore.config import load_settings
 from longshore.depot import Depot
-from longshore.domain.notes import Note
+from longshore.domain.run_events import RunEvent
 from tests.support.origin import (
     LAST_MODIFIED,
     Behaviour,
@@ -97,7 +97,7 @@ def publish(tmp_path: Path, urls: dict[str, str], **flags: Any) -> dict[str, Pub
     usual = {"network": {"allow": ["127.0.0.0/8"]}, "retry": {"base_s": 0.01, "cap_s": 0.02, "max_attempts": 6}}
     resumed: dict[str | None, int] = {}
 
-    def listen(note: Note) -> None:
+    def listen(note: RunEvent) -> None:
         if note.kind == "completed":
             resumed[note.url] = note.facts.get("resumed_from_bytes") or 0
 

@@ -12,9 +12,10 @@ import pycurl
 import pytest
 
 from longshore.errors import Reasoned
-from longshore.transfer import Ask, Memory, NetworkPolicy, Transfer, TransferSettings
-from longshore.transfer.line import Line
+from longshore.transfer import FetchRequest, Memory, NetworkPolicy, Transfer
+from longshore.transfer.easy_handle import EasyHandle
 from tests.support.origin import Behaviour, Origin, Request, Thing, Wire, answer
+from tests.support.settings import tuned
 from tests.transfer.wire import LOOPBACK, fetch, reason, within
 
 CLOSED = NetworkPolicy()
@@ -123,7 +124,7 @@ def test_proxies_of_the_environment_are_ignored(origin: Origin, proxy: Proxy, mo
 
 
 def test_a_configured_proxy_is_used_and_literal_addresses_are_still_judged(proxy: Proxy) -> None:
-    settings = TransferSettings(proxy=f"http://127.0.0.1:{proxy.port}")
+    settings = tuned(proxy=f"http://127.0.0.1:{proxy.port}")
     assert fetch("http://some.example/x", settings=settings, policy=CLOSED)[1] == b"proxy"
     assert proxy.seen[0].startswith(b"GET http://some.example/x ")
     for host in ("127.0.0.1", "169.254.169.254", "[::1]", "localhost", "x.localhost", "2130706433"):
@@ -145,7 +146,7 @@ def test_a_reused_connection_was_judged_when_it_was_made(origin: Origin) -> None
     url = origin.add("/a", Thing(b"x"))
 
     async def both(transfer: Transfer) -> int:
-        return sum([(await transfer.fetch(Ask(url), Memory())).new_connections for _ in range(3)])
+        return sum([(await transfer.fetch(FetchRequest(url), Memory())).new_connections for _ in range(3)])
 
     assert within(both, policy=LOOPBACK) == 1
 
@@ -165,13 +166,13 @@ class Resolver:
 @pytest.fixture
 def lying(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Resolver]]:
     made: list[Resolver] = []
-    real = Line.run
+    real = EasyHandle.run
 
-    def run(line: Line, *arguments: Any, **options: Any) -> Any:
+    def run(line: EasyHandle, *arguments: Any, **options: Any) -> Any:
         line.easy.setopt(pycurl.RESOLVE, made[-1].entries())
         return real(line, *arguments, **options)
 
-    monkeypatch.setattr(Line, "run", run)
+    monkeypatch.setattr(EasyHandle, "run", run)
 
     def make(port: int, **answers: str) -> Resolver:
         made.append(Resolver(port, **answers))
@@ -209,10 +210,10 @@ def test_a_name_that_is_bound_anew_after_the_first_request(
     url = f"http://evil.example:{origin.port}/a"
 
     async def twice(transfer: Transfer) -> str:
-        await transfer.fetch(Ask(url), Memory())
+        await transfer.fetch(FetchRequest(url), Memory())
         resolver.answers["evil.example"] = "127.0.0.1"
         with pytest.raises(Reasoned) as caught:
-            await transfer.fetch(Ask(url), Memory())
+            await transfer.fetch(FetchRequest(url), Memory())
         return caught.value.reason
 
     assert within(twice, policy=OUTSIDE) == "forbidden_address"

@@ -12,10 +12,11 @@ import pytest
 import trustme
 
 from longshore.errors import Reasoned
-from longshore.transfer import Ask, Memory, Transfer, TransferSettings
+from longshore.transfer import FetchRequest, Memory, Transfer
 from tests.support.origin import Origin, Thing, status
+from tests.support.settings import tuned
 from tests.transfer.test_servers import _context
-from tests.transfer.wire import fetch, within
+from tests.transfer.wire import fails, fetch, within
 
 
 def _pump(source: socket.socket, sink: socket.socket) -> None:
@@ -55,7 +56,7 @@ def proxy() -> Iterator[str]:
 def test_the_answer_to_connect_is_not_the_answer(proxy: str, tmp_path: Path) -> None:
     made = trustme.CA()
     made.cert_pem.write_to_path(tmp_path / "ca.pem")
-    used = TransferSettings(ca_file=str(tmp_path / "ca.pem"), proxy=proxy)
+    used = tuned(ca_file=str(tmp_path / "ca.pem"), proxy=proxy)
     with Origin(tls=_context(made, "127.0.0.1")) as secure:
         url = secure.add("/%7ea", Thing(b"here"))
         empty = secure.add("/empty", Thing(b""))
@@ -64,10 +65,10 @@ def test_the_answer_to_connect_is_not_the_answer(proxy: str, tmp_path: Path) -> 
         async def several(transfer: Transfer) -> None:
             for one, body in ((url, b"here"), (empty, b""), (url, b"here"), (empty, b"")):
                 sink = Memory()
-                got = await transfer.fetch(Ask(one), sink)
+                got = await transfer.fetch(FetchRequest(one), sink)
                 assert sink.body == body and got.head.validators.etag == '"v1"' and got.head.delimited
                 with pytest.raises(Reasoned) as caught:
-                    await transfer.fetch(Ask(gone), Memory())
+                    await transfer.fetch(FetchRequest(gone), Memory())
                 assert caught.value.reason == "http_404"
 
         within(several, settings=used)
@@ -76,8 +77,16 @@ def test_the_answer_to_connect_is_not_the_answer(proxy: str, tmp_path: Path) -> 
 
 def test_a_proxy_is_told_the_whole_url_as_written(origin: Origin) -> None:
     """The origin plays the proxy: what it is asked for is an absolute URL."""
-    used = TransferSettings(proxy=origin.url("/").rstrip("/"))
+    used = tuned(proxy=origin.url("/").rstrip("/"))
     asked = "http://files.example/%7ea?x=%2b"
     origin.add("http://files.example/%7ea", Thing(b"here"))
     assert fetch(asked, settings=used)[1] == b"here"
     assert origin.requests[0].target == asked
+
+
+@pytest.mark.parametrize(("code", "word"), [(403, "proxy_refused"), (407, "proxy_refused"), (502, "connect")])
+def test_a_proxy_that_refuses_the_tunnel_is_named(origin: Origin, code: int, word: str) -> None:
+    used = tuned(proxy=origin.url("/").rstrip("/"))
+    origin.add("files.example:443", status(code))
+    error = fails("https://files.example/a", settings=used)
+    assert (error.reason, str(code) in str(error)) == (word, True)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from longshore.errors import BadInput
-from longshore.transfer import Ask, Credential, TransferSettings
+from longshore.transfer import FetchRequest
 from tests.support.origin import Origin, Thing, cut, header_bomb, raw, redirect, silent, status
+from tests.support.settings import login, tuned
 from tests.transfer.wire import fails, fetch
 
 CANARY = "CANARY0123456789"
@@ -26,8 +27,8 @@ BEHAVIOURS = {
 @pytest.mark.parametrize("how", BEHAVIOURS)
 def test_messages_carry_no_secret(origin: Origin, how: str) -> None:
     url = origin.add("/a", BEHAVIOURS[how]).replace("http://", f"http://me:{CANARY}@")
-    ask = Ask(f"{url}?token={CANARY}&X-Amz-Signature={CANARY}#{CANARY}", headers=(("Authorization", CANARY),))
-    error = fails(ask, settings=TransferSettings(deadline_s=2.0 if how == "silent" else 0))
+    ask = FetchRequest(f"{url}?token={CANARY}&X-Amz-Signature={CANARY}#{CANARY}", headers=(("Authorization", CANARY),))
+    error = fails(ask, settings=tuned(deadline_s=2.0 if how == "silent" else 0))
     shown = f"{error} {error!r} {error.hint} {error.__cause__!r} {error.__context__!r}"
     assert CANARY not in shown
 
@@ -38,7 +39,7 @@ def test_urls_that_are_none_carry_no_secret(url: str) -> None:
 
 
 def test_settings_show_no_secret() -> None:
-    settings = TransferSettings(credentials={"h": Credential(username="u", password=CANARY, token=CANARY)})
+    settings = tuned(credentials={"h": login(username="u", password=CANARY, token=CANARY)})
     assert CANARY not in repr(settings)
 
 
@@ -49,7 +50,7 @@ def test_netrc_is_read_on_request_only(origin: Origin, tmp_path: Path, monkeypat
     monkeypatch.setenv("HOME", str(tmp_path))
     url = origin.add("/a", Thing())
     fetch(url)
-    fetch(url, settings=TransferSettings(netrc=str(netrc)))
+    fetch(url, settings=tuned(netrc=str(netrc)))
     assert all("authorization" not in request.headers for request in origin.requests), "clear text gets no netrc secret"
     with pytest.raises(BadInput):
-        fetch(url, settings=TransferSettings(netrc=str(tmp_path / "none")))
+        fetch(url, settings=tuned(netrc=str(tmp_path / "none")))

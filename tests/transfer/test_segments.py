@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from longshore.domain.heads import Head
+from longshore.domain.transfer.response_head import Head
 from longshore.errors import Reasoned
-from longshore.transfer import Answer, Ask, Memory, Transfer, TransferSettings
-from longshore.transfer.gate import Gate
-from longshore.transfer.segments import Slots, fetch_in_pieces
+from longshore.transfer import Answer, FetchRequest, Memory, Transfer
+from longshore.transfer.descriptor_gate import DescriptorGate
+from longshore.transfer.segmented import Slots, fetch_in_pieces
 from tests.support.nginx import Nginx
 from tests.support.origin import (
     Behaviour,
@@ -33,6 +33,7 @@ from tests.support.origin import (
     stamped,
     status,
 )
+from tests.support.settings import tuned
 from tests.transfer.wire import within
 
 SIZE = 4 << 20
@@ -53,10 +54,10 @@ def held(origin: Origin, thing: Thing = THING) -> Behaviour:
 
 
 def pieces(
-    url: str, *, connections: int = 6, ask: Ask | None = None, slots: Slots | None = None
+    url: str, *, connections: int = 6, ask: FetchRequest | None = None, slots: Slots | None = None
 ) -> tuple[Answer, bytes]:
     sink = Memory()
-    wanted = ask or Ask(url)
+    wanted = ask or FetchRequest(url)
     got = within(lambda t: fetch_in_pieces(t, wanted, sink, connections=connections, slots=slots))
     return got, sink.body
 
@@ -92,7 +93,7 @@ def test_without_proof_there_are_no_pieces(origin: Origin, thing: Thing) -> None
 def test_a_resume_is_divided_like_a_fresh_fetch(origin: Origin) -> None:
     url = origin.add("/a", held(origin), THING)
     start = 1_000_001
-    got, body = pieces(url, ask=Ask(url, start=start, if_range='"v1"'))
+    got, body = pieces(url, ask=FetchRequest(url, start=start, if_range='"v1"'))
     assert body == THING.body[start:] and got.head.status == 206 and got.received_bytes == SIZE - start
     assert len(origin.requests) > 1
 
@@ -163,9 +164,9 @@ def test_all_connections_fail_in_one_turn(origin: Origin, how: str, recovers: bo
     sink = Memory()
 
     async def once(transfer: Transfer) -> Answer:
-        return await asyncio.wait_for(fetch_in_pieces(transfer, Ask(url), sink, connections=4), 60)
+        return await asyncio.wait_for(fetch_in_pieces(transfer, FetchRequest(url), sink, connections=4), 60)
 
-    settings = TransferSettings(stall_s=0.5)
+    settings = tuned(stall_s=0.5)
     if recovers:
         within(once, settings=settings)
         assert sink.body == THING.body
@@ -181,7 +182,7 @@ def test_all_connections_fail_in_one_turn(origin: Origin, how: str, recovers: bo
 def test_the_first_connection_fails_after_the_split(origin: Origin, how: str) -> None:
     url = origin.add("/a", gathered(origin, how, least=3), THING)
     sink = Memory()
-    within(lambda t: fetch_in_pieces(t, Ask(url), sink, connections=4), settings=TransferSettings(stall_s=0.5))
+    within(lambda t: fetch_in_pieces(t, FetchRequest(url), sink, connections=4), settings=tuned(stall_s=0.5))
     assert sink.body == THING.body and origin.count("/a") <= 30
 
 
@@ -212,7 +213,7 @@ def test_a_redirected_piece_is_no_reason_to_leave_the_host(origin: Origin, same_
     with Origin("127.0.0.2") as other:
         there = (origin if same_host else other).add("/b", THING)
         url = origin.add("/a", held(origin), on_range(THING, redirect(there)))
-        got, body = pieces(url, ask=Ask(url, on_hop=on_hop))
+        got, body = pieces(url, ask=FetchRequest(url, on_hop=on_hop))
         assert body == THING.body and got.received_bytes == SIZE and got.head.url == url
         assert asked == []
         assert origin.count("/b") == other.count("/b") == 0, "no redirect of a piece is followed"
@@ -229,8 +230,8 @@ def test_credentials_in_the_url_go_to_every_piece(origin: Origin) -> None:
 def test_a_stuck_piece_does_not_hold_the_rest_for_ever(origin: Origin) -> None:
     url = origin.add("/a", held(origin), silent(), THING)
     sink = Memory()
-    settings = TransferSettings(stall_s=3)
-    within(lambda t: fetch_in_pieces(t, Ask(url), sink, connections=4), settings=settings)
+    settings = tuned(stall_s=3)
+    within(lambda t: fetch_in_pieces(t, FetchRequest(url), sink, connections=4), settings=settings)
     assert sink.body == THING.body
 
 
@@ -238,7 +239,7 @@ def test_secrets_stay_at_the_first_origin(origin: Origin) -> None:
     with Origin("127.0.0.2") as other:
         there = other.add("/b", held(other), THING)
         url = origin.add("/a", redirect(there))
-        _, body = pieces(url, ask=Ask(url, headers=(("X-Api-Key", "CANARY"),)))
+        _, body = pieces(url, ask=FetchRequest(url, headers=(("X-Api-Key", "CANARY"),)))
         assert body == THING.body and len(other.requests) > 1 and len(origin.requests) == 1
         assert all("CANARY" not in str(request.headers) for request in other.requests)
 
@@ -299,7 +300,7 @@ class Slow:
 def test_backpressure_holds_the_window(origin: Origin) -> None:
     url = origin.add("/a", held(origin), THING)
     sink = Slow()
-    got = within(lambda t: fetch_in_pieces(t, Ask(url), sink, connections=4))
+    got = within(lambda t: fetch_in_pieces(t, FetchRequest(url), sink, connections=4))
     assert bytes(sink.body) == THING.body and got.received_bytes == SIZE
 
 
@@ -313,7 +314,7 @@ class Refusing(Memory):
 def test_what_the_sink_raises_ends_everything(origin: Origin) -> None:
     url = origin.add("/a", held(origin), THING)
     with pytest.raises(OSError, match="no space"):
-        within(lambda t: fetch_in_pieces(t, Ask(url), Refusing(), connections=4))
+        within(lambda t: fetch_in_pieces(t, FetchRequest(url), Refusing(), connections=4))
 
 
 def test_cancelling_ends_everything(origin: Origin) -> None:
@@ -326,14 +327,14 @@ def test_cancelling_ends_everything(origin: Origin) -> None:
 
     async def canceled(transfer: Transfer) -> None:
         sink = Memory()
-        task = asyncio.ensure_future(fetch_in_pieces(transfer, Ask(url), sink, connections=4))
+        task = asyncio.ensure_future(fetch_in_pieces(transfer, FetchRequest(url), sink, connections=4))
         while len(origin.requests) < 3:
             await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         with pytest.raises(Reasoned) as caught:
-            await fetch_in_pieces(transfer, Ask(url, deadline_s=0.5), Memory(), connections=4)
+            await fetch_in_pieces(transfer, FetchRequest(url, deadline_s=0.5), Memory(), connections=4)
         assert caught.value.reason == "deadline"
 
     within(canceled)
@@ -352,7 +353,7 @@ def slow(thing: Thing = THING) -> Behaviour:
     return behave
 
 
-async def narrowed(gate: Gate, limit: int) -> None:
+async def narrowed(gate: DescriptorGate, limit: int) -> None:
     """Let descriptors be missing, so that so many requests may run at once."""
     for _ in range(2 * limit):
         await gate.enter()
@@ -370,7 +371,10 @@ def test_bodies_are_not_divided_while_descriptors_are_short(origin: Origin, limi
 
     async def all_of_them(transfer: Transfer) -> None:
         await narrowed(transfer._gate, limit)
-        each = (fetch_in_pieces(transfer, Ask(url), sink, connections=4) for url, sink in zip(urls, sinks, strict=True))
+        each = (
+            fetch_in_pieces(transfer, FetchRequest(url), sink, connections=4)
+            for url, sink in zip(urls, sinks, strict=True)
+        )
         await asyncio.wait_for(asyncio.gather(*each), 20)
 
     within(all_of_them)
@@ -381,7 +385,7 @@ def test_bodies_are_not_divided_while_descriptors_are_short(origin: Origin, limi
 class Narrowing(Slots):
     """A host whose slot is there when descriptors are no longer: at once, or when the pieces' tasks begin."""
 
-    def __init__(self, gate: Gate, *, later: bool) -> None:
+    def __init__(self, gate: DescriptorGate, *, later: bool) -> None:
         self.gate, self.taken, self.later = gate, 0, later
 
     def take(self) -> bool:
@@ -408,7 +412,7 @@ def test_pieces_are_given_up_when_descriptors_become_short(origin: Origin, bodie
     async def all_of_them(transfer: Transfer) -> None:
         slots = Narrowing(transfer._gate, later=later)
         each = (
-            fetch_in_pieces(transfer, Ask(url), sink, connections=4, slots=slots)
+            fetch_in_pieces(transfer, FetchRequest(url), sink, connections=4, slots=slots)
             for url, sink in zip(urls, sinks, strict=True)
         )
         await asyncio.wait_for(asyncio.gather(*each), 20)

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longshore.domain.heads import Head
 from longshore.domain.model import Validators
-from longshore.domain.ranges import ContentRange
+from longshore.domain.transfer.ranges import ContentRange
+from longshore.domain.transfer.response_head import Head
 from longshore.errors import Reasoned
-from longshore.transfer import Answer, Ask, Sink, Transfer
+from longshore.transfer import Answer, FetchRequest, Sink, Transfer
 from longshore.transfer.client import NoPieceError
-from longshore.transfer.segments import Slots, _Window
+from longshore.transfer.segmented import Slots, _Window
 from tests.support.origin import stamped
 
 TOTAL = 2 << 20
@@ -33,7 +33,7 @@ MOST_REQUESTS = 60
 class Stream:
     """One request that the test answers bit by bit."""
 
-    def __init__(self, ask: Ask, sink: Sink) -> None:
+    def __init__(self, ask: FetchRequest, sink: Sink) -> None:
         self.ask, self.sink = ask, sink
         self.at, self.end = ask.start, TOTAL if ask.end is None else ask.end + 1
         self.begun = self.paused = self.gone = False
@@ -90,12 +90,12 @@ class Streams:
         self.all: list[Stream] = []
         self.short = False
 
-    async def fetch_piece(self, ask: Ask, sink: Sink) -> Answer:
+    async def fetch_piece(self, ask: FetchRequest, sink: Sink) -> Answer:
         if self.short:
             raise NoPieceError("descriptors are short")
         return await self.fetch(ask, sink)
 
-    async def fetch(self, ask: Ask, sink: Sink) -> Answer:
+    async def fetch(self, ask: FetchRequest, sink: Sink) -> Answer:
         stream = Stream(ask, sink)
         self.all.append(stream)
         return await stream.future
@@ -151,7 +151,7 @@ def played(play: Play, connections: int = 4) -> tuple[str, bytes, Streams]:
 
     async def main() -> tuple[str, bytes, Streams]:
         streams, taker, slots = Streams(), Taker(), Counted()
-        window = _Window(cast("Transfer", streams), Ask(URL), taker, connections, slots)
+        window = _Window(cast("Transfer", streams), FetchRequest(URL), taker, connections, slots)
         task = asyncio.ensure_future(window.run())
 
         async def settle() -> None:

@@ -7,17 +7,18 @@ import os
 import ssl
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import trustme
 
-from longshore.transfer import Ask, Credential, Discard, NetworkPolicy, Transfer, TransferSettings
+from longshore.domain.settings import Settings
+from longshore.transfer import Discard, FetchRequest, NetworkPolicy, Transfer
 from tests.support.fileservers import Ftp, Sftp
 from tests.support.nginx import Nginx
 from tests.support.origin import Origin, Thing, cut, redirect, stamped
+from tests.support.settings import changed, login, tuned
 from tests.transfer.wire import LOOPBACK, fails, fetch, reason, within
 
 SIZE = 3_000_000
@@ -44,37 +45,37 @@ def nginx(root: Path) -> Iterator[Nginx]:
 
 
 @pytest.fixture(scope="module")
-def trusting(nginx: Nginx) -> TransferSettings:
-    return TransferSettings(ca_file=str(nginx.ca))
+def trusting(nginx: Nginx) -> Settings:
+    return tuned(ca_file=str(nginx.ca))
 
 
 # --- nginx
 
 
 @pytest.mark.parametrize("secure", [False, True])
-def test_bodies_ranges_and_conditions(nginx: Nginx, trusting: TransferSettings, secure: bool) -> None:
+def test_bodies_ranges_and_conditions(nginx: Nginx, trusting: Settings, secure: bool) -> None:
     base = nginx.https if secure else nginx.http
     answer, body = fetch(f"{base}/a.bin", settings=trusting)
     assert body == stamped(1, SIZE)
     etag = answer.head.validators.strong_etag
     assert etag is not None and answer.head.headers["accept-ranges"] == "bytes"
-    answer, body = fetch(Ask(f"{base}/a.bin", start=1_000_000, if_range=etag), settings=trusting)
+    answer, body = fetch(FetchRequest(f"{base}/a.bin", start=1_000_000, if_range=etag), settings=trusting)
     assert answer.head.status == 206 and body == stamped(1, SIZE)[1_000_000:]
     assert answer.head.validators.etag == etag
-    answer, body = fetch(Ask(f"{base}/a.bin", start=1_000_000, if_range='"stale"'), settings=trusting)
+    answer, body = fetch(FetchRequest(f"{base}/a.bin", start=1_000_000, if_range='"stale"'), settings=trusting)
     assert answer.head.status == 200 and len(body) == SIZE
-    answer, _ = fetch(Ask(f"{base}/a.bin", start=SIZE), settings=trusting)
+    answer, _ = fetch(FetchRequest(f"{base}/a.bin", start=SIZE), settings=trusting)
     assert answer.head.status == 416 and answer.head.total == SIZE
-    answer, _ = fetch(Ask(f"{base}/a.bin", if_none_match=etag), settings=trusting)
+    answer, _ = fetch(FetchRequest(f"{base}/a.bin", if_none_match=etag), settings=trusting)
     assert answer.head.status == 304
     answer, body = fetch(f"{base}/empty", settings=trusting)
     assert body == b"" and answer.head.length == 0
     assert reason(f"{base}/nothing", settings=trusting) == "http_404"
 
 
-def test_http2_is_negotiated(nginx: Nginx, trusting: TransferSettings) -> None:
+def test_http2_is_negotiated(nginx: Nginx, trusting: Settings) -> None:
     fetch(f"{nginx.https}/small.pdf?two", settings=trusting)
-    fetch(f"{nginx.https}/small.pdf?one", settings=replace(trusting, http2=False))
+    fetch(f"{nginx.https}/small.pdf?one", settings=changed(trusting, http2=False))
     for line in ('"GET /small.pdf?two HTTP/2.0"', '"GET /small.pdf?one HTTP/1.1"'):
         limit = time.monotonic() + 60  # nginx writes its log after the client has everything
         while line not in "\n".join(nginx.requests()) and time.monotonic() < limit:
@@ -82,16 +83,16 @@ def test_http2_is_negotiated(nginx: Nginx, trusting: TransferSettings) -> None:
         assert line in "\n".join(nginx.requests())
 
 
-def test_many_streams_over_http2(nginx: Nginx, trusting: TransferSettings) -> None:
+def test_many_streams_over_http2(nginx: Nginx, trusting: Settings) -> None:
     async def many(transfer: Transfer) -> int:
-        asks = (transfer.fetch(Ask(f"{nginx.https}/a.bin?{n}"), Discard()) for n in range(24))
+        asks = (transfer.fetch(FetchRequest(f"{nginx.https}/a.bin?{n}"), Discard()) for n in range(24))
         return sum(answer.received_bytes for answer in await asyncio.gather(*asks))
 
     assert within(many, settings=trusting) == 24 * SIZE
 
 
-def test_a_server_without_ranges(nginx: Nginx, trusting: TransferSettings) -> None:
-    answer, body = fetch(Ask(f"{nginx.http}/norange/a.bin", start=1000), settings=trusting)
+def test_a_server_without_ranges(nginx: Nginx, trusting: Settings) -> None:
+    answer, body = fetch(FetchRequest(f"{nginx.http}/norange/a.bin", start=1000), settings=trusting)
     assert answer.head.status == 200 and len(body) == SIZE
 
 
@@ -118,13 +119,13 @@ def _context(authority: trustme.CA, *names: str) -> ssl.SSLContext:
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> tuple[trustme.CA, TransferSettings]:
+def authority(tmp_path: Path) -> tuple[trustme.CA, Settings]:
     made = trustme.CA()
     made.cert_pem.write_to_path(tmp_path / "ca.pem")
-    return made, TransferSettings(ca_file=str(tmp_path / "ca.pem"))
+    return made, tuned(ca_file=str(tmp_path / "ca.pem"))
 
 
-def test_names_are_verified(authority: tuple[trustme.CA, TransferSettings]) -> None:
+def test_names_are_verified(authority: tuple[trustme.CA, Settings]) -> None:
     made, settings = authority
     with Origin(tls=_context(made, "127.0.0.1")) as right, Origin(tls=_context(made, "other.example")) as wrong:
         assert fetch(right.add("/a", Thing(b"x")), settings=settings)[1] == b"x"
@@ -133,7 +134,7 @@ def test_names_are_verified(authority: tuple[trustme.CA, TransferSettings]) -> N
 
 
 @pytest.mark.parametrize(("begins", "ends"), [(-20, -10), (10, 20)], ids=["expired", "not yet valid"])
-def test_certificates_have_their_time(authority: tuple[trustme.CA, TransferSettings], begins: int, ends: int) -> None:
+def test_certificates_have_their_time(authority: tuple[trustme.CA, Settings], begins: int, ends: int) -> None:
     made, settings = authority
     today = datetime.now(UTC)
     times = {"not_before": today + timedelta(days=begins), "not_after": today + timedelta(days=ends)}
@@ -147,7 +148,7 @@ def test_certificates_have_their_time(authority: tuple[trustme.CA, TransferSetti
         assert origin.requests == []
 
 
-def test_old_protocols_are_refused(authority: tuple[trustme.CA, TransferSettings]) -> None:
+def test_old_protocols_are_refused(authority: tuple[trustme.CA, Settings]) -> None:
     made, settings = authority
     context = _context(made, "127.0.0.1")
     context.minimum_version = ssl.TLSVersion.TLSv1
@@ -157,7 +158,7 @@ def test_old_protocols_are_refused(authority: tuple[trustme.CA, TransferSettings
         assert reason(origin.add("/a", Thing(b"x")), settings=settings) == "tls"
 
 
-def test_https_never_goes_down_to_http(authority: tuple[trustme.CA, TransferSettings], origin: Origin) -> None:
+def test_https_never_goes_down_to_http(authority: tuple[trustme.CA, Settings], origin: Origin) -> None:
     made, settings = authority
     with Origin(tls=_context(made, "127.0.0.1")) as secure:
         url = secure.add("/a", redirect(origin.add("/b", Thing())))
@@ -167,17 +168,17 @@ def test_https_never_goes_down_to_http(authority: tuple[trustme.CA, TransferSett
         assert fetch(origin.url("/up"), settings=settings)[1] == b"up"
 
 
-def test_a_tls_stream_cut_without_goodbye(authority: tuple[trustme.CA, TransferSettings]) -> None:
+def test_a_tls_stream_cut_without_goodbye(authority: tuple[trustme.CA, Settings]) -> None:
     made, settings = authority
     with Origin(tls=_context(made, "127.0.0.1")) as secure:
         assert reason(secure.add("/a", cut(Thing(stamped(1, 50_000)), 30_000)), settings=settings) == "truncated"
 
 
-def test_netrc_goes_over_tls(authority: tuple[trustme.CA, TransferSettings], tmp_path: Path) -> None:
+def test_netrc_goes_over_tls(authority: tuple[trustme.CA, Settings], tmp_path: Path) -> None:
     made, settings = authority
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password pw\n")
     with Origin(tls=_context(made, "127.0.0.1")) as secure:
-        fetch(secure.add("/a", Thing()), settings=replace(settings, netrc=str(tmp_path / "netrc")))
+        fetch(secure.add("/a", Thing()), settings=changed(settings, netrc=str(tmp_path / "netrc")))
         assert secure.requests[0].headers["authorization"] == "Basic bWU6cHc="
 
 
@@ -197,9 +198,9 @@ def sftp(root: Path) -> Iterator[Sftp]:
 
 
 @pytest.fixture(scope="module")
-def known(sftp: Sftp) -> TransferSettings:
-    who = Credential(username=sftp.user, key_file=str(sftp.key))
-    return TransferSettings(known_hosts=str(sftp.known), credentials={"sftp://127.0.0.1": who})
+def known(sftp: Sftp) -> Settings:
+    who = login(username=sftp.user, key_file=str(sftp.key))
+    return tuned(known_hosts=str(sftp.known), credentials={"sftp://127.0.0.1": who})
 
 
 def _sftp_url(sftp: Sftp, name: str) -> str:
@@ -209,15 +210,15 @@ def _sftp_url(sftp: Sftp, name: str) -> str:
 def test_ftp(ftp: Ftp) -> None:
     answer, body = fetch(ftp.url("a.bin"))
     assert body == stamped(1, SIZE) and answer.head.length == SIZE and answer.head.validators.last_modified
-    answer, body = fetch(Ask(ftp.url("a.bin"), start=1_000_000))
+    answer, body = fetch(FetchRequest(ftp.url("a.bin"), start=1_000_000))
     assert body == stamped(1, SIZE)[1_000_000:] and answer.head.status == 206
     span = answer.head.content_range
     assert span is not None and (span.first, span.last, span.total) == (1_000_000, SIZE - 1, SIZE)
-    assert within(lambda transfer: transfer.probe(Ask(ftp.url("a.bin")))).head.length == SIZE
+    assert within(lambda transfer: transfer.probe(FetchRequest(ftp.url("a.bin")))).head.length == SIZE
     assert fetch(ftp.url("empty"))[1] == b""
     assert reason(ftp.url("nothing")) == "remote_not_found"
-    assert reason(Ask(ftp.url("a.bin"), start=SIZE + 1)) == "bad_range"
-    assert reason(Ask(ftp.url("a.bin"), max_bytes=1000)) == "too_large"
+    assert reason(FetchRequest(ftp.url("a.bin"), start=SIZE + 1)) == "bad_range"
+    assert reason(FetchRequest(ftp.url("a.bin"), max_bytes=1000)) == "too_large"
     assert reason(ftp.url("a.bin"), policy=NetworkPolicy()) == "forbidden_address"
 
 
@@ -230,20 +231,20 @@ def test_ftp_credentials_never_show(ftp: Ftp) -> None:
     assert error.reason == "auth_required" and "CANARY" not in str(error)
 
 
-def test_sftp(sftp: Sftp, known: TransferSettings) -> None:
+def test_sftp(sftp: Sftp, known: Settings) -> None:
     answer, body = fetch(_sftp_url(sftp, "a.bin"), settings=known)
     assert body == stamped(1, SIZE) and answer.head.length == SIZE
-    answer, body = fetch(Ask(_sftp_url(sftp, "a.bin"), start=1_000_000), settings=known)
+    answer, body = fetch(FetchRequest(_sftp_url(sftp, "a.bin"), start=1_000_000), settings=known)
     assert body == stamped(1, SIZE)[1_000_000:] and answer.head.total == SIZE
     assert fetch(_sftp_url(sftp, "empty"), settings=known)[1] == b""
     assert reason(_sftp_url(sftp, "nothing"), settings=known) == "remote_not_found"
 
 
-def test_sftp_host_keys(sftp: Sftp, known: TransferSettings, tmp_path: Path) -> None:
+def test_sftp_host_keys(sftp: Sftp, known: Settings, tmp_path: Path) -> None:
     url = _sftp_url(sftp, "small.pdf")
-    nobody = replace(known, known_hosts=str(tmp_path / "known_hosts"))
+    nobody = changed(known, known_hosts=str(tmp_path / "known_hosts"))
     assert reason(url, settings=nobody) == "host_key", "an unknown key is refused"
-    learning = replace(nobody, host_keys="accept_new")
+    learning = changed(nobody, host_keys="accept_new")
     assert fetch(url, settings=learning)[1].startswith(b"%PDF-")
     assert fetch(url, settings=nobody)[1].startswith(b"%PDF-"), "the key was learned"
     kind, key = (sftp.home / "user_key.pub").read_text().split()[:2]
@@ -252,5 +253,5 @@ def test_sftp_host_keys(sftp: Sftp, known: TransferSettings, tmp_path: Path) -> 
 
 
 def test_sftp_without_credentials_uses_no_key_of_the_user(sftp: Sftp) -> None:
-    settings = TransferSettings(known_hosts=str(sftp.known))
+    settings = tuned(known_hosts=str(sftp.known))
     assert reason(_sftp_url(sftp, "a.bin"), settings=settings, policy=LOOPBACK) == "auth_required"

@@ -12,7 +12,7 @@ import pytest
 
 from longshore.config import load_settings
 from longshore.depot import Depot
-from longshore.transfer import Ask, Discard, Transfer, TransferSettings
+from longshore.transfer import Discard, FetchRequest, Transfer
 from tests.support.origin import (
     Behaviour,
     Origin,
@@ -31,6 +31,7 @@ from tests.support.origin import (
     status,
     unsatisfiable,
 )
+from tests.support.settings import tuned
 from tests.transfer.wire import LOOPBACK, within
 
 pytestmark = pytest.mark.torture
@@ -80,8 +81,8 @@ def test_four_gibibytes_in_little_memory() -> None:
     with Origin() as origin:
         url = origin.add("/a", endless(size))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        settings = TransferSettings(max_bytes=1 << 40)
-        got = within(lambda transfer: transfer.fetch(Ask(url), Discard()), settings=settings)
+        settings = tuned(max_bytes=1 << 40)
+        got = within(lambda transfer: transfer.fetch(FetchRequest(url), Discard()), settings=settings)
         assert got.received_bytes == size
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
 
@@ -93,8 +94,8 @@ def test_descriptors_come_back() -> None:
 
         async def rounds() -> None:
             for _ in range(20):
-                async with Transfer(TransferSettings(), LOOPBACK) as transfer:
-                    asks = [transfer.fetch(Ask(url), Discard()) for url in [*urls, bad]]
+                async with Transfer(tuned(), LOOPBACK) as transfer:
+                    asks = [transfer.fetch(FetchRequest(url), Discard()) for url in [*urls, bad]]
                     results = await asyncio.gather(*asks, return_exceptions=True)
                     assert sum(isinstance(result, Exception) for result in results) == 1
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from longshore.errors import Reasoned
-from longshore.transfer import Ask, Credential, Memory, NetworkPolicy, TransferSettings
+from longshore.transfer import FetchRequest, Memory, NetworkPolicy
 from tests.support.origin import Origin, Request, Thing, Wire, redirect, stamped
+from tests.support.settings import login, tuned
 from tests.transfer.wire import fails, fetch, reason, within
 
 THING = Thing(stamped(1, 5000))
@@ -28,7 +29,7 @@ def test_a_chain_and_its_limit(origin: Origin) -> None:
     got, body = fetch(origin.url("/10"))
     assert body == THING.body and len(got.head.hops) == 10
     assert reason(origin.url("/11")) == "redirect_loop"
-    assert reason(origin.url("/3"), settings=TransferSettings(max_redirects=2)) == "redirect_loop"
+    assert reason(origin.url("/3"), settings=tuned(max_redirects=2)) == "redirect_loop"
 
 
 def test_loops(origin: Origin) -> None:
@@ -61,7 +62,7 @@ def test_cookies_stay_with_their_host_and_their_walk(origin: Origin) -> None:
 
     async def twice(transfer: object) -> None:
         for _ in range(2):
-            await transfer.fetch(Ask(origin.url("/c")), Memory())  # type: ignore[attr-defined]
+            await transfer.fetch(FetchRequest(origin.url("/c")), Memory())  # type: ignore[attr-defined]
 
     within(twice)
     assert [("cookie" in r.headers) for r in origin.requests[1:]] == [False, True, False, True]
@@ -92,7 +93,7 @@ def test_no_location(origin: Origin) -> None:
 def test_a_redirect_only_for_ranges(origin: Origin) -> None:
     origin.add("/b", THING)
     url = origin.add("/a", redirect("/b"))
-    got, body = fetch(Ask(url, start=100, if_range='"v1"'))
+    got, body = fetch(FetchRequest(url, start=100, if_range='"v1"'))
     assert got.head.status == 206 and body == THING.body[100:]
     assert origin.requests[1].headers["if-range"] == '"v1"'
 
@@ -107,7 +108,7 @@ def test_secrets_of_a_job_stay_at_its_origin(origin: Origin) -> None:
     with Origin("127.0.0.2") as other:
         there = other.add("/b", THING)
         origin.add("/mid", redirect(there))
-        fetch(Ask(origin.add("/a", redirect("/mid")), headers=headers))
+        fetch(FetchRequest(origin.add("/a", redirect("/mid")), headers=headers))
         sent = other.requests[0].headers
         assert "CANARY" not in str(sent) and sent["accept"] == "text/x"
         assert origin.requests[1].headers["x-api-key"] == "CANARY", "the same origin still gets it"
@@ -115,17 +116,17 @@ def test_secrets_of_a_job_stay_at_its_origin(origin: Origin) -> None:
 
 def test_another_port_is_another_origin(origin: Origin) -> None:
     with Origin() as other:
-        fetch(Ask(origin.add("/a", redirect(other.add("/b", THING))), headers=(("X-Api-Key", "CANARY"),)))
+        fetch(FetchRequest(origin.add("/a", redirect(other.add("/b", THING))), headers=(("X-Api-Key", "CANARY"),)))
         assert "CANARY" not in str(other.requests[0].headers)
 
 
 def test_credentials_by_host(origin: Origin) -> None:
     with Origin("127.0.0.2") as other:
         mine = {
-            f"http://{origin.netloc}": Credential(username="me", password="pw"),
-            f"http://{other.netloc}": Credential(token="tok"),
+            f"http://{origin.netloc}": login(username="me", password="pw"),
+            f"http://{other.netloc}": login(token="tok"),
         }
-        fetch(origin.add("/a", redirect(other.add("/b", THING))), settings=TransferSettings(credentials=mine))
+        fetch(origin.add("/a", redirect(other.add("/b", THING))), settings=tuned(credentials=mine))
         assert origin.requests[0].headers["authorization"] == "Basic bWU6cHc="
         assert other.requests[0].headers["authorization"] == "Bearer tok"
     fetch(origin.add("/c", THING))
@@ -151,10 +152,10 @@ def test_a_hop_to_another_host_asks_for_its_slot(origin: Origin) -> None:
             asked.append(host)
             return len(asked) < 2
 
-        assert fetch(Ask(url, on_hop=slot))[1] == THING.body
+        assert fetch(FetchRequest(url, on_hop=slot))[1] == THING.body
         assert asked == [other.netloc], "the same host needs no other slot"
         with pytest.raises(Reasoned) as caught:
-            fetch(Ask(url, on_hop=slot))
+            fetch(FetchRequest(url, on_hop=slot))
         assert caught.value.reason == "host_busy" and other.count("/b") == 1
 
 

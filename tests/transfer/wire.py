@@ -8,16 +8,18 @@ from typing import TypeVar
 
 import pytest
 
+from longshore.domain.settings import Settings
 from longshore.errors import Reasoned
-from longshore.transfer import Answer, Ask, Memory, NetworkPolicy, Transfer, TransferSettings
+from longshore.transfer import Answer, FetchRequest, Memory, NetworkPolicy, Transfer
+from tests.support.settings import tuned
 
 T = TypeVar("T")
 LOOPBACK = NetworkPolicy.allowing("127.0.0.0/8", "::1")
-USUAL = TransferSettings(stall_s=60, max_bytes=64 << 20)
+USUAL = tuned(stall_s=60, max_bytes=64 << 20)
 
 
 def within(
-    work: Callable[[Transfer], Awaitable[T]], *, settings: TransferSettings = USUAL, policy: NetworkPolicy = LOOPBACK
+    work: Callable[[Transfer], Awaitable[T]], *, settings: Settings = USUAL, policy: NetworkPolicy = LOOPBACK
 ) -> T:
     """Run `work` with a transfer of its own."""
 
@@ -29,22 +31,22 @@ def within(
 
 
 def fetch(
-    ask: Ask | str, *, settings: TransferSettings = USUAL, policy: NetworkPolicy = LOOPBACK
+    ask: FetchRequest | str, *, settings: Settings = USUAL, policy: NetworkPolicy = LOOPBACK
 ) -> tuple[Answer, bytes]:
     """Fetch once into memory."""
     sink = Memory()
-    wanted = Ask(ask) if isinstance(ask, str) else ask
+    wanted = FetchRequest(ask) if isinstance(ask, str) else ask
     answer = within(lambda transfer: transfer.fetch(wanted, sink), settings=settings, policy=policy)
     return answer, sink.body
 
 
-def fails(ask: Ask | str, *, settings: TransferSettings = USUAL, policy: NetworkPolicy = LOOPBACK) -> Reasoned:
+def fails(ask: FetchRequest | str, *, settings: Settings = USUAL, policy: NetworkPolicy = LOOPBACK) -> Reasoned:
     """Fetch once and give the reason why not."""
     with pytest.raises(Reasoned) as caught:
         fetch(ask, settings=settings, policy=policy)
     return caught.value
 
 
-def reason(ask: Ask | str, *, settings: TransferSettings = USUAL, policy: NetworkPolicy = LOOPBACK) -> str:
+def reason(ask: FetchRequest | str, *, settings: Settings = USUAL, policy: NetworkPolicy = LOOPBACK) -> str:
     """Fetch once and name the reason why not."""
     return fails(ask, settings=settings, policy=policy).reason

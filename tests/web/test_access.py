@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from fastapi.routing import APIRoute
 
-from longshore.domain.access import API_PREFIX, SCOPES, SESSION_PREFIX, allows, csrf_token, secret_hash
 from longshore.domain.model import Scope
-from longshore.ledger import Ledger, tokens
-from longshore.web.access import Needs, is_public
+from longshore.domain.policy.tokens import API_PREFIX, SCOPES, SESSION_PREFIX, allows, csrf_token, secret_hash
+from longshore.ledger import Ledger
+from longshore.ledger.operations import tokens
+from longshore.web.security.auth import Needs, is_public
 from tests.support.site import Client, Site
 
 UNKNOWN = "00000000-0000-7000-8000-000000000000"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import http.client
+import socket
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from longshore.domain.model import Scope
 from longshore.web.api.artifacts import wanted_range
 from longshore.web.problems import Problem
+from tests.support.program import eventually
 from tests.support.site import Site
 
 BODY = bytes(range(256)) * 40
@@ -191,3 +193,19 @@ def test_a_damaged_blob_is_never_sent_whole(site: Site, size: int) -> None:
         client.get(path)
     assert not blob.exists()
     assert client.get(path).status == 410
+
+
+@pytest.mark.parametrize("path", ["/api/v1/artifacts?name=x", "/api/v1/jobs:batch"])
+def test_a_client_that_leaves_in_the_middle_is_not_an_error(
+    site: Site, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    secret = site.token("write", tenant="leaving")
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {secret}\r\nContent-Length: 1000\r\n"
+    kind = "Content-Type: application/x-ndjson\r\n" if "batch" in path else ""
+    with caplog.at_level("INFO"):
+        with socket.create_connection(("127.0.0.1", site.port)) as client:
+            client.sendall(f"{head}{kind}\r\n".encode() + b"a" * 500)
+            eventually(site.serving, "the request to begin")
+        eventually(lambda: not site.serving(), "the request to end")
+    assert "unexpected" not in caplog.text
+    assert "Traceback" not in caplog.text

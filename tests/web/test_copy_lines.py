@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Scope
-from longshore.domain.requests import download_request
 from longshore.ledger import Ledger
-from longshore.web.views import as_cli, as_curl, job_view
+from longshore.web.serializers import as_cli, as_curl, job_view
 
 LONG = "https://a.example/" + "x" * 2_000
 

@@ -10,8 +10,8 @@ import pytest
 
 from longshore.domain.model import Scope
 from longshore.ledger import Ledger
-from longshore.store import StoreSettings, open_store
-from longshore.web.pages import MENU
+from longshore.store import open_store
+from longshore.web.dashboard.pages import MENU
 from tests.support.site import Site
 
 MAGNET = "magnet:?xt=urn:btih:" + "ab" * 20 + "&dn=Moby"
@@ -19,7 +19,7 @@ MAGNET = "magnet:?xt=urn:btih:" + "ab" * 20 + "&dn=Moby"
 
 @pytest.fixture
 def served(where: str, tmp_path: Path) -> Iterator[Site]:
-    with Site(Ledger.open(where), open_store(str(tmp_path / "store"), StoreSettings())) as running:
+    with Site(Ledger.open(where), open_store(str(tmp_path / "store"))) as running:
         yield running
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from itertools import islice
 from typing import Any
 
-from longshore.domain.access import secret_hash
 from longshore.domain.model import Scope
-from longshore.ledger import tokens
-from tests.support.site import Site
+from longshore.domain.policy.tokens import secret_hash
+from longshore.ledger.operations import tokens
+from longshore.web.cursors import Cursors
+from tests.support.site import Client, Site
 
 
 @contextmanager
@@ -51,7 +55,9 @@ def test_events_come_as_they_happen_and_go_on_after_the_last_one_seen(site: Site
     with stream(site, secret, **{"Last-Event-ID": first["id"]}) as heard:
         again = next(message for message in heard if message["kind"] == "failed")
     assert again["job_id"] == job
-    assert int(again["seq"]) > int(first["seq"])
+    number = partial(Cursors.of(site.ledger).read, scope)
+    assert number(again["seq"]) > number(first["seq"])
+    assert again["id"] == again["seq"]
 
 
 def test_a_slim_stream_has_only_kind_and_job(site: Site) -> None:
@@ -95,3 +101,46 @@ def test_an_odd_last_event_id_is_no_error(site: Site) -> None:
     for odd in ("abc", "9" * 20, "-1", "\u00b2"):
         with stream(site, secret, **{"Last-Event-ID": odd}):
             pass
+
+
+def test_no_number_tells_what_other_tenants_did(site: Site) -> None:
+    """Jobs and events of all tenants are numbered together: neither cursors nor ids may let a tenant count."""
+    mine, other = Scope("counting", "default"), Scope("counted", "default")
+    jobs = [site.fail(f"https://count.example/{n}", scope=mine) for n in range(3)]
+    site.fail("https://count.example/other", scope=other)
+    secret = site.token("read", tenant="counting")
+    with stream(site, secret, "?after=0") as heard:
+        texts = [message["id"] for message in islice(heard, 3)]
+    texts += [
+        event["seq"] for event in Client(site.port, secret).get(f"/api/v1/jobs/{jobs[0]}/timeline").json()["events"]
+    ]
+    page = Client(site.port, secret).get("/api/v1/jobs?limit=1")
+    texts.append(page.json()["next"])
+    assert page.json()["next"] in page.headers["link"]
+    assert all(re.fullmatch("c[0-9a-f]{16}", text) for text in texts)
+    for plain in ("1", "17", "9" * 18, "garbage", "C" + "0" * 16):
+        for path in ("/api/v1/jobs", "/api/v1/events", "/api/v1/torrents"):
+            assert Client(site.port, secret).get(f"{path}?after={plain}").status == 422, path
+
+
+def test_pages_of_jobs_go_on_from_their_cursor_and_no_other_tenants(site: Site) -> None:
+    scope = Scope("paging", "default")
+    jobs = site.plan(*(f"https://page.example/{n}" for n in range(5)), scope=scope)
+    client = Client(site.port, site.token("read", tenant="paging"))
+    found: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        page = client.get("/api/v1/jobs?limit=2" + (f"&after={after}" if after else "")).json()
+        found += [job["job_id"] for job in page["jobs"]]
+        after = page["next"]
+    assert found == jobs[::-1]
+    cursors = Cursors(b"key")
+    for number in (0, 1, 2**31, 2**62 - 1):
+        assert cursors.read(scope, cursors.seal(scope, number)) == number
+    assert cursors.seal(scope, 7) != cursors.seal(Scope("other", "default"), 7)
+    assert cursors.seal(scope, 7) != Cursors(b"other").seal(scope, 7)
+
+
+def test_a_cursor_of_artifacts_is_an_id(site: Site) -> None:
+    secret = site.token("read", tenant="arts")
+    assert Client(site.port, secret).get("/api/v1/artifacts?after=garbage").status == 422

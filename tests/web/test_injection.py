@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from longshore.domain.access import csrf_token, secret_hash
 from longshore.domain.model import Scope
-from longshore.ledger import tokens
-from longshore.web.access import inside, printable
+from longshore.domain.policy.tokens import csrf_token, secret_hash
+from longshore.ledger.operations import tokens
 from longshore.web.api.artifacts import content_headers, content_type
+from longshore.web.security.auth import inside, printable
 from tests.support.site import Client, Site
 
 EVIL = [
@@ -44,7 +44,7 @@ def test_hostile_text_in_every_field_is_shown_as_text(site: Site, evil: str) -> 
         "name": evil,
         "params": {evil: evil},
         "run_id": evil,
-        "media_type": evil,
+        "media_type": f"text/plain; charset={evil}",
     }
     made = writer.post("/api/v1/jobs", doc=body)
     assert made.status == 202, made.text

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from longshore.web.guard import is_ours, json_depth
+from longshore.web.security.middleware import is_ours, json_depth
+from longshore.web.security.rate_limit import Throttle
 from longshore.web.settings import ServeSettings
-from longshore.web.throttle import Throttle
 from tests.support.site import Client, Site
 
 Start = Callable[..., Site]

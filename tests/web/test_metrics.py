@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from longshore.domain.model import SECOND, Scope
-from longshore.domain.notes import Note
 from longshore.domain.outcomes import Released
 from longshore.domain.reasons import REASONS
+from longshore.domain.run_events import RunEvent
 from longshore.errors import LeaseLost
 from longshore.web.metrics import label
 from tests.support.site import Site
@@ -88,7 +88,7 @@ def test_notes_are_counted(tmp_path: Path) -> None:
             ("retry", {"reason": "https://evil.example/secret"}),
             ("canceled", {}),
         ):
-            hear(Note(kind, SECOND, Scope(), "job", "https://secret.example/", facts))  # type: ignore[arg-type]
+            hear(RunEvent(kind, SECOND, Scope(), "job", "https://secret.example/", facts))  # type: ignore[arg-type]
         found = scrape(site)
         assert found['longshore_downloads_total{outcome="stored",reason=""}'] == 1
         assert found['longshore_downloads_total{outcome="deduplicated",reason=""}'] == 1

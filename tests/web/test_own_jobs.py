@@ -10,7 +10,7 @@ import pytest
 
 import longshore
 from longshore.domain.model import Scope
-from longshore.engine.own import types
+from longshore.worker.kinds.custom import job_types
 from tests.support.site import Site
 
 HOME = Scope("own", "jobs")
@@ -30,10 +30,10 @@ def test_a_job_handed_in_over_http_is_the_job_that_submit_would_make(
     asked = {"job_type": "web_words", "inputs": [artifact_id], "params": {"n": 1}}
     first = client.post("/api/v1/jobs", doc=asked).json()
     job = site.ledger.job(HOME, first["job"]["job_id"])
-    assert job.request.key == types.own_key(HOME, "web_words", [sha256], {"n": 1})
+    assert job.request.key == job_types.own_key(HOME, "web_words", [sha256], {"n": 1})
     assert job.request.max_attempts == 2
     assert client.post("/api/v1/jobs", doc=asked).json()["created"] is False
-    monkeypatch.setitem(types._types, "web_words", dataclasses.replace(types._types["web_words"], version="8"))
+    monkeypatch.setitem(job_types._types, "web_words", dataclasses.replace(job_types._types["web_words"], version="8"))
     assert client.post("/api/v1/jobs", doc=asked).json()["created"] is True, "another version is other work"
 
 

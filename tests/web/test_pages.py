@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from longshore.domain.access import csrf_token
 from longshore.domain.model import SECOND, Scope
-from longshore.domain.notes import Note
+from longshore.domain.policy.tokens import csrf_token
+from longshore.domain.run_events import RunEvent
 from tests.support.site import Client, Site
 
 PAGE = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
@@ -159,12 +159,12 @@ def test_a_transfer_under_way_shows_its_bytes(site: Site) -> None:
     [job] = site.plan("https://moving.example/large", scope=scope)
     site.lease([job], scope)
     client = site.client("read", tenant="moving")
-    site.service.note(Note("progress", SECOND, scope, job, None, {"bytes_done": 3 << 20, "bytes_total": 12 << 20}))
+    site.service.note(RunEvent("progress", SECOND, scope, job, None, {"bytes_done": 3 << 20, "bytes_total": 12 << 20}))
     for path in ("/", "/jobs", f"/jobs/{job}"):
         page = re.sub(r"<[^>]+>", "", client.get(path).text)
         assert "25 % · 3.0 MiB of 12.0 MiB" in page, path
-    site.service.note(Note("progress", SECOND, scope, job, None, {"bytes_done": 3 << 20, "bytes_total": None}))
+    site.service.note(RunEvent("progress", SECOND, scope, job, None, {"bytes_done": 3 << 20, "bytes_total": None}))
     assert client.get("/overview.json").json()["active"][0]["bytes_done"] == 3 << 20
     assert "3.0 MiB" in client.get(f"/jobs/{job}").text  # without a length there is no percentage
-    site.service.note(Note("retry", SECOND, scope, job, None, {"reason": "truncated"}))
+    site.service.note(RunEvent("retry", SECOND, scope, job, None, {"reason": "truncated"}))
     assert "bytes_done" not in client.get(f"/jobs/{job}.json").json()["job"]

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from longshore.cli.token import seconds
+from longshore.cli.commands.token import seconds
 from longshore.errors import BadInput
 from tests.support.origin import Gate, Origin, Thing, status
 from tests.support.program import Started, eventually, invoke, started
@@ -79,7 +79,7 @@ def test_a_second_signal_aborts_and_what_was_under_way_is_kept(tmp_path: Path) -
             job = client.post("/api/v1/jobs", doc={"url": url}).json()["job"]["job_id"]
             assert gate.reached.wait(60), "the transfer is under way"
             server.signal(signal.SIGINT)
-            eventually(lambda: "once more to abort" in server.stderr, "the server drains", 60)
+            eventually(lambda: "send the signal again to abort" in server.stderr, "the server drains", 60)
             server.signal(signal.SIGINT)
             ended = server.wait(120)
             gate.open()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longshore.domain.model import SECOND
-from longshore.web.throughput import WINDOWS, slots
+from longshore.web.dashboard.throughput import WINDOWS, slots
 
 T = 1_800_000_000 * SECOND
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from longshore.domain.access import secret_hash
+from longshore.domain.identity.requests import download_request
+from longshore.domain.kinds import Status
 from longshore.domain.model import Blob, NewArtifact, Scope
 from longshore.domain.outcomes import Completed, Failed
-from longshore.domain.politeness import HostDefaults
-from longshore.domain.requests import download_request
-from longshore.domain.states import Status
+from longshore.domain.policy.tokens import secret_hash
+from longshore.domain.settings import HostsSettings
 from longshore.errors import BadInput, NotFound
-from longshore.ledger import Ledger, Move, depotwide, hosts, tokens
+from longshore.ledger import Ledger, Move
+from longshore.ledger.operations import hosts, tokens
+from longshore.ledger.queries import depot_totals
 from tests.support.ledgers import Clock
 
 HERE, THERE = Scope("here", "p"), Scope("there", "p")
@@ -126,18 +128,18 @@ def test_totals_are_over_all_tenants(ledger: Ledger, clock: Clock) -> None:
     complete(ledger, THERE, "aa", "bb")
     ledger.plan(THERE, [download_request("https://later.example/")])
     ledger.write(hosts.set_host, "later.example", {"paused": True})
-    totals = ledger.read(depotwide.totals, HostDefaults())
+    totals = ledger.read(depot_totals.totals, HostsSettings())
     assert (totals.jobs[Status.COMPLETED], totals.jobs[Status.PENDING]) == (3, 1)
     assert (totals.artifacts, totals.artifact_bytes, totals.blobs) == (3, 300, 3)
     assert totals.oldest_ready_at == clock.now
     assert totals.last_success_at == clock.now
     assert totals.circuits["paused"] == 1
-    host = ledger.read(depotwide.host, "later.example")
+    host = ledger.read(depot_totals.host, "later.example")
     assert host is not None
     assert host.paused
-    assert [h.host for h in ledger.read(depotwide.resting_hosts, HostDefaults(), 10)] == ["later.example"]
-    assert ledger.read(depotwide.host, "unknown.example") is None
-    assert ledger.read(depotwide.schema_version).isdigit()
+    assert [h.host for h in ledger.read(depot_totals.resting_hosts, HostsSettings(), 10)] == ["later.example"]
+    assert ledger.read(depot_totals.host, "unknown.example") is None
+    assert ledger.read(depot_totals.schema_version).isdigit()
 
 
 def test_a_retried_failure_is_not_current(ledger: Ledger) -> None:

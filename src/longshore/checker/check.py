@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from longshore.checker.witness import Witness, statements, witness
+from longshore.checker.connections import Witness, statements, witness
 
 _BLOB = re.compile(r"([0-9a-f]{64})((?:\.[a-z0-9]{1,8}){0,2})\Z")
 _CHUNK = 1 << 20
@@ -29,7 +29,7 @@ SENTENCES = {
     "file_wrong_size": "A file has another size than its artifact.",
     "file_wrong_hash": "A file's bytes do not hash to its name.",
     "file_writable": "A published file can be written to.",
-    "file_foreign": "A file under the store has no name of ours.",
+    "file_foreign": "A file under the store does not have a name of the store's format.",
     "file_unregistered": "A published file has no row: a crash left it, reconcile takes it up.",
     "file_there_after_all": "An artifact is marked missing and its file is there and right.",
     "pointer_outside": "A pointer does not lie in its tenant's and project's own place.",
@@ -52,7 +52,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """What was looked at, and what was found."""
+    """What was checked, and the findings."""
 
     findings: list[Finding] = field(default_factory=list)
     artifacts: int = 0
@@ -69,13 +69,13 @@ class Files(Protocol):
     """The blobs of a store, as an outsider sees them."""
 
     def entries(self) -> Iterator[tuple[str, int, bool]]:
-        """Give (pointer, size, writable) of everything that lies where blobs lie."""
+        """Return (pointer, size, writable) of everything that lies where blobs lie."""
 
     def digest(self, pointer: str) -> tuple[str, int] | None:
         """Hash what lies there; None if nothing does."""
 
     def parts(self) -> Iterator[str]:
-        """Give the job ids that parts are kept for."""
+        """Return the job ids that parts are kept for."""
 
 
 class LocalFiles:
@@ -111,7 +111,7 @@ class LocalFiles:
             return None
 
     def parts(self) -> Iterator[str]:
-        """Read whose parts there are from their facts; a part without any belongs to nobody."""
+        """Yield the jobs that own parts, read from the parts' metadata; a part without metadata has no owner."""
         import json
 
         for directory, _, plain in os.walk(self._root / ".staging"):
@@ -121,7 +121,7 @@ class LocalFiles:
 
 
 def check(ledger: str, files: Files | None, *, read_bytes: bool = True, acknowledged: Iterable[str] = ()) -> Report:
-    """Look at everything once and give the findings; change nothing. Jobs that somebody was promised must be there."""
+    """Check the whole depot and return the findings; change nothing. All `acknowledged` jobs must exist."""
     report, looking = Report(), witness(ledger)
     try:
         _check_ledger(looking, report)

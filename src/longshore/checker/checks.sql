@@ -1,8 +1,8 @@
--- Every statement finds what must not be: a sound ledger gives no rows. Columns: tenant_id, project_id, subject, detail.
--- The name is the finding's; the sentence is what a person reads. Both engines run the same text.
+-- Each statement finds violations: a sound ledger returns no rows. Columns: tenant_id, project_id, subject, detail.
+-- The statement's name is the finding's name; its comment is shown to the user. Both databases run the same text.
 
 -- job_stuck --
--- A job that is not over is neither leased, nor ready, nor waiting: nobody would ever take it.
+-- An unfinished job is neither leased, nor ready, nor waiting: no worker would ever claim it.
 SELECT tenant_id, project_id, job_id, status || ' ' || stage FROM jobs
  WHERE status IN ('pending', 'processing') AND job_type <> 'torrent'
    AND ready = 0 AND lease_owner IS NULL AND next_attempt_at IS NULL;

@@ -1,4 +1,4 @@
-"""Which jobs are meant: by id, or by what they have in common."""
+"""Options that select jobs: by id or by common properties."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from longshore.domain.kinds import CUSTOM, KINDS, Status
 from longshore.domain.reasons import REASONS
-from longshore.domain.states import DOWNLOAD_STAGES, OWN_STAGES, TORRENT_STAGES, Status
 from longshore.errors import BadInput
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def filtered(function: F) -> F:
-    """Give a command the options that choose jobs."""
+    """Add the options that select jobs to a command."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
@@ -33,7 +33,7 @@ def filtered(function: F) -> F:
 _OPTIONS = (
     click.option("--status", "statuses", multiple=True, type=click.Choice([one.value for one in Status])),
     click.option("--stage", metavar="STAGE", help="Only jobs in this stage."),
-    click.option("--reason", metavar="REASON", help="Only jobs whose last attempt ended like this."),
+    click.option("--reason", metavar="REASON", help="Only jobs whose last attempt ended with this reason."),
     click.option("--host", metavar="HOST", help="Only jobs of this host."),
     click.option("--type", "job_type", metavar="TYPE", help="Only jobs of this type."),
     click.option("--work", "work_id", metavar="ID", help="Only jobs of this work."),
@@ -44,10 +44,10 @@ NAMES: Final = ("statuses", "stage", "reason", "host", "job_type", "work_id", "u
 
 
 def taken(given: dict[str, Any]) -> dict[str, Any]:
-    """Take the filter's options out of a command's; a word that nothing can have is a mistake, not an empty answer."""
+    """Take the filter's options from a command's options; raise BadInput for a value that no job can have."""
     chosen = {name: given.pop(name) for name in NAMES}
     if chosen["stage"] is not None:
-        known = list(dict.fromkeys([*DOWNLOAD_STAGES, *TORRENT_STAGES, *OWN_STAGES]))
+        known = list(dict.fromkeys(stage for kind in (*KINDS.values(), CUSTOM) for stage in kind.stages))
         _check_word("stage", chosen["stage"], known, known)
     if chosen["reason"] is not None and not _HTTP.match(chosen["reason"]):
         _check_word("reason", chosen["reason"], list(REASONS), [*REASONS, "http_404", "http_403", "http_500"])
@@ -62,17 +62,17 @@ def _check_word(what: str, word: str, known: list[str], near: list[str]) -> None
     by_case = {one.casefold(): one for one in near}
     close = get_close_matches(word.casefold(), by_case, n=1, cutoff=0.5)
     hint = f"did you mean {by_case[close[0]]}?" if close else f"there are {', '.join(known)}"
-    raise BadInput(f"there is no {what} {word!r}", hint=hint)
+    raise BadInput(f"unknown {what} {word!r}", hint=hint)
 
 
 def is_empty(chosen: dict[str, Any]) -> bool:
-    """Tell whether nothing was chosen."""
+    """Return whether no filter was given."""
     return not any(chosen.values())
 
 
 def job_filter(chosen: dict[str, Any], now: int) -> JobFilter:
-    """Make the ledger's filter."""
-    from longshore.domain.keys import canonical_url
+    """Build the ledger's filter."""
+    from longshore.domain.identity.keys import canonical_url
     from longshore.ledger import JobFilter
 
     return JobFilter(
@@ -95,12 +95,12 @@ def _micros(span: str) -> int:
 
 
 def matching(ledger: Ledger, scope: Scope, chosen: dict[str, Any]) -> list[str]:
-    """Name the jobs that are meant."""
+    """Return the selected jobs."""
     return ledger.matching_ids(scope, job_filter(chosen, ledger.now()))
 
 
 def found_jobs(ledger: Ledger, scope: Scope, chosen: dict[str, Any], limit: int | None = None) -> Iterator[Job]:
-    """Read the jobs that are meant, a page at a time."""
+    """Read the selected jobs page by page."""
     wanted = job_filter(chosen, ledger.now())
     after, left = None, limit
     while left is None or left > 0:

@@ -1,4 +1,4 @@
-"""The command `longshore`: a table of commands that are imported when they are called, and nothing before."""
+"""The command `longshore`: a table of commands, each imported when it is called."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import sys
 
 from longshore import __version__
 
-TYPE_CHECKING = False  # not from `typing`: it and `contextlib` would be half of what `--help` costs
+TYPE_CHECKING = False  # not from `typing`: importing it and `contextlib` would double the time of `--help`
 if TYPE_CHECKING:
     from typing import Final, NoReturn
 
 
 class Entry:
-    """Where a command lies and what it does in one line."""
+    """Location and one-line description of a command."""
 
     __slots__ = ("does", "place")
 
@@ -24,56 +24,64 @@ class Entry:
 # Each command is `module:attribute`, imported when it is called; `longshore --help` reads this table only.
 COMMANDS: Final[dict[str, dict[str, Entry]]] = {
     "Get things": {
-        "get": Entry("longshore.cli.get:command", "fetch URLs: plan, fetch, verify; zero bytes for what is held"),
-        "add": Entry("longshore.cli.add:command", "plan from lists: urls, jsonl, csv, aria2 input, metalink …"),
-        "run": Entry("longshore.cli.run:command", "work until nothing is left"),
-        "put": Entry("longshore.cli.put:command", "take a local file aboard"),
-        "adopt": Entry("longshore.cli.adopt:command", "hash and register files that are already there"),
-        "torrent": Entry("longshore.cli.torrent:command", "the qBittorrent side"),
+        "get": Entry(
+            "longshore.cli.commands.get:command", "fetch URLs: plan, fetch, verify; zero bytes for stored files"
+        ),
+        "add": Entry(
+            "longshore.cli.commands.add:command", "plan from lists: urls, jsonl, csv, aria2 input, metalink …"
+        ),
+        "run": Entry("longshore.cli.commands.run:command", "run jobs until none is left"),
+        "put": Entry("longshore.cli.commands.put:command", "store local files"),
+        "adopt": Entry("longshore.cli.commands.adopt:command", "hash and register files that are already there"),
+        "torrent": Entry("longshore.cli.commands.torrent:command", "downloads by qBittorrent"),
     },
     "See": {
-        "status": Entry("longshore.cli.status:command", "what there is, by status"),
-        "jobs": Entry("longshore.cli.jobs:command", "list jobs"),
-        "show": Entry("longshore.cli.show:command", "one job with its timeline"),
-        "failures": Entry("longshore.cli.failures:command", "failures by reason and host"),
-        "stats": Entry("longshore.cli.stats:command", "what all downloads together were like"),
-        "export": Entry("longshore.cli.export:command", "manifest as jsonl, csv, parquet …"),
+        "status": Entry("longshore.cli.commands.status:command", "counts by status"),
+        "jobs": Entry("longshore.cli.commands.jobs:command", "list jobs"),
+        "show": Entry("longshore.cli.commands.show:command", "one job with its timeline"),
+        "failures": Entry("longshore.cli.commands.failures:command", "failures by reason and host"),
+        "stats": Entry("longshore.cli.commands.stats:command", "statistics of all downloads"),
+        "export": Entry("longshore.cli.commands.export:command", "manifest as jsonl, csv, parquet …"),
     },
     "Steer": {
-        "retry": Entry("longshore.cli.retry:command", "make new jobs for failed or canceled ones"),
-        "cancel": Entry("longshore.cli.cancel:command", "cancel jobs"),
-        "replay": Entry("longshore.cli.replay:command", "do jobs again from their stored inputs"),
-        "budget": Entry("longshore.cli.budget:command", "what a tenant may have and has"),
-        "serve": Entry("longshore.cli.serve:command", "API and dashboard"),
+        "retry": Entry("longshore.cli.commands.retry:command", "make new jobs for failed or canceled ones"),
+        "cancel": Entry("longshore.cli.commands.cancel:command", "cancel jobs"),
+        "replay": Entry("longshore.cli.commands.replay:command", "run jobs again from their stored inputs"),
+        "budget": Entry("longshore.cli.commands.budget:command", "limits and usage of a tenant"),
+        "serve": Entry("longshore.cli.commands.serve:command", "API and dashboard"),
     },
     "Care": {
-        "verify": Entry("longshore.cli.verify:command", "hash what is held and compare"),
-        "reconcile": Entry("longshore.cli.reconcile:command", "compare rows, files, parts and intents; heal"),
-        "gc": Entry("longshore.cli.gc:command", "collect blobs that nothing refers to"),
-        "purge": Entry("longshore.cli.purge:command", "archive and forget old jobs"),
-        "backup": Entry("longshore.cli.backup:command", "copy ledger and store, consistent, while work goes on"),
-        "restore": Entry("longshore.cli.restore:command", "bring a backup back"),
-        "migrate": Entry("longshore.cli.migrate:command", "bring the ledger's schema up to date"),
-        "store": Entry("longshore.cli.store:command", "the store itself"),
-        "ledger": Entry("longshore.cli.ledger:command", "the ledger itself"),
+        "verify": Entry("longshore.cli.commands.verify:command", "hash stored blobs and compare"),
+        "reconcile": Entry(
+            "longshore.cli.commands.reconcile:command", "compare rows, files, parts and intents; repair"
+        ),
+        "gc": Entry("longshore.cli.commands.gc:command", "remove blobs that nothing refers to"),
+        "purge": Entry("longshore.cli.commands.purge:command", "archive and delete old jobs"),
+        "backup": Entry(
+            "longshore.cli.commands.backup:command", "copy ledger and store, consistent, while work goes on"
+        ),
+        "restore": Entry("longshore.cli.commands.restore:command", "restore a backup"),
+        "migrate": Entry("longshore.cli.commands.migrate:command", "bring the ledger's schema up to date"),
+        "store": Entry("longshore.cli.commands.store:command", "maintain the store"),
+        "ledger": Entry("longshore.cli.commands.ledger:command", "maintain the ledger"),
     },
     "Set up": {
-        "config": Entry("longshore.cli.config:command", "show every setting and where it comes from"),
-        "doctor": Entry("longshore.cli.doctor:command", "check this machine and this depot"),
-        "token": Entry("longshore.cli.token:command", "tokens of the API"),
-        "completion": Entry("longshore.cli.completion:command", "shell completion"),
-        "version": Entry("longshore.cli.version:command", "version of the program and of what it stands on"),
+        "config": Entry("longshore.cli.commands.config:command", "show every setting and where it comes from"),
+        "doctor": Entry("longshore.cli.commands.doctor:command", "check this machine and this depot"),
+        "token": Entry("longshore.cli.commands.token:command", "API tokens"),
+        "completion": Entry("longshore.cli.commands.completion:command", "shell completion"),
+        "version": Entry("longshore.cli.commands.version:command", "version of the program and of its dependencies"),
     },
 }
 
 
 def entries() -> dict[str, Entry]:
-    """Give the commands without their headings."""
+    """Return the commands of all groups in one dict."""
     return {name: entry for group in COMMANDS.values() for name, entry in group.items()}
 
 
 def overview() -> str:
-    """Say what there is, from the table alone."""
+    """Return the text of `longshore --help`, from the table alone."""
     lines = ["Usage: longshore COMMAND [OPTIONS] …", ""]
     lines += ["Longshore takes artifacts aboard: each exactly once, verified, never lost.", ""]
     for heading, group in COMMANDS.items():
@@ -104,23 +112,24 @@ def main() -> None:
             print(overview(), file=sys.stderr)
             sys.exit(2)
     end_quietly_by_signal()
-    from longshore.cli.program import run
+    from longshore.cli.app import run
 
     sys.exit(run(arguments))
 
 
 def _open_closed_streams() -> None:
-    """Where we were started without stdin, stdout or stderr (`>&-`), have nothing there: a file of ours that is opened under
-    such a number would get what somebody says on it.
+    """Open missing standard streams (`>&-`) on /dev/null; otherwise a file opened later would get the descriptor of
+    stdin, stdout or stderr, and output would be written into it.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
-            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115 -- it stays
+            os.open(os.devnull, os.O_RDWR)  # open() returns the lowest free descriptor: this one
+            stream = open(os.devnull, "w" if number else "r", opener=lambda *_, number=number: number, closefd=True)  # noqa: SIM115 -- it stays
+            setattr(sys, name, stream)
 
 
 def end_quietly_by_signal() -> None:
-    """Until a worker takes the signals over, they end us at once, without a traceback: every moment is safe to end at."""
+    """Exit on signals at once, without a traceback, until a worker installs its handlers; this is safe at any point."""
     import signal
 
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
@@ -128,7 +137,7 @@ def end_quietly_by_signal() -> None:
 
 
 def _answer(text: str) -> NoReturn:
-    """Write and end at once, whoever listens."""
+    """Write text and exit; ignore a closed pipe."""
     try:  # noqa: SIM105 -- contextlib is not worth its import here
         os.write(1, f"{text}\n".encode())
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""The options that every command has, and the call that they become."""
+"""The common options of all commands, and the `Call` that is built from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from longshore.cli.output import Output, say
+from longshore.cli.output.writer import Output, say
 from longshore.errors import BadInput
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def make_private(directory: str) -> None:
-    """Make a directory with its missing parents, for its owner alone, whatever the umask."""
+    """Make a directory and its missing parents, accessible by its owner only, regardless of the umask."""
     before = os.umask(0o077)
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
@@ -33,7 +33,7 @@ def make_private(directory: str) -> None:
 
 @dataclass(slots=True)
 class Call:
-    """One call of the program: how it should speak, and which depot it means."""
+    """One invocation of the program: its output, its settings and its depot."""
 
     output: Output
     verbosity: int = 0
@@ -42,7 +42,7 @@ class Call:
 
     @property
     def json(self) -> bool:
-        """Tell whether a machine reads us."""
+        """Return whether the output is JSON."""
         return self.output.json
 
     @property
@@ -57,24 +57,25 @@ class Call:
 
     @property
     def scope(self) -> Scope:
-        """Name tenant and project."""
+        """Return tenant and project."""
         from longshore.domain.scope import Scope
 
         return Scope(self.settings.tenant, self.settings.project)
 
     def ledger(self, *, create: bool = False, bulk: bool = False) -> Ledger:
-        """Open the ledger alone: whoever only plans and looks need not wait for engine, store and libcurl."""
+        """Open the ledger alone; commands that only plan or query need not load engine, store and libcurl."""
+        from longshore.config.credentials import logins
         from longshore.ledger import Ledger
 
         if create:
             self.tell_new()
             make_private(self.settings.depot)
         ledger = Ledger.open(self.settings.ledger, create=create, bulk=bulk)
-        ledger.backend.budget = self.settings.quota.budget()
+        ledger.backend.budget, ledger.backend.logins = self.settings.quota.budget(), logins(self.settings)
         return ledger
 
     def depot(self, *, create: bool = False, store_lost: bool = False) -> Depot:
-        """Open the depot; only what plans work may make one."""
+        """Open the depot; only commands that plan work create one."""
         from longshore.depot import Depot
 
         if create:
@@ -82,21 +83,21 @@ class Call:
         return Depot(settings=self.settings, create=create, store_lost=store_lost)
 
     def tell_new(self) -> None:
-        """Say where a depot is about to be made: whoever mistypes a place should see it."""
+        """Report where a new depot is created, so that a mistyped path is noticed."""
         where = self.settings.ledger
         if not self.json and self.verbosity >= 0 and "://" not in where and not os.path.exists(where):
             say(f"new depot: {self.settings.depot}")
 
 
 def waiting(function: F) -> F:
-    """Give a command the options of whoever works: how long, and whether online."""
+    """Add the options of commands that run jobs: time limit and offline mode."""
     for option in reversed(_WAITING):
         function = option(function)
     return function
 
 
 def common(function: F) -> F:
-    """Give a command the common options and hand it the `Call` they make."""
+    """Add the common options to a command and pass it the `Call`."""
 
     @functools.wraps(function)
     def wrapped(**given: Any) -> Any:
@@ -142,12 +143,10 @@ _COMMON = (
     click.option("--store", metavar="PLACE", help="Its store: a path, s3://… or postgresql://… (LONGSHORE_STORE)."),
     click.option("--tenant", metavar="NAME", help="Tenant [default: default]."),
     click.option("--project", metavar="NAME", help="Project [default: default]."),
-    click.option("--json", "json_", is_flag=True, help="Speak JSON lines on stdout."),
-    click.option("-q", "--quiet", count=True, help="Say less; twice: nothing but errors."),
+    click.option("--json", "json_", is_flag=True, help="Write JSON lines to stdout."),
+    click.option("-q", "--quiet", count=True, help="Less output; twice: only errors."),
     click.option("-v", "--verbose", count=True, help="Say more."),
-    click.option(
-        "--allow-net", multiple=True, metavar="CIDR", help="Also allow these addresses although they are not public."
-    ),
+    click.option("--allow-net", multiple=True, metavar="CIDR", help="Also allow these non-public addresses."),
     click.option("--set", "set_", multiple=True, metavar="SECTION.KEY=VALUE", help="Any setting, for this call."),
 )
 
@@ -156,7 +155,7 @@ _WAITING = (
         "--max-wait",
         type=click.FloatRange(min=0),
         metavar="S",
-        help="Give up after S seconds without progress (exit 4).",
+        help="Give up after S seconds without a finished job or a byte of a body (exit 4).",
     ),
-    click.option("--offline", is_flag=True, help="Open no connection; what is not held fails with `offline`."),
+    click.option("--offline", is_flag=True, help="Open no connections; URLs that are not stored fail with `offline`."),
 )

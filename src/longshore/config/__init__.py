@@ -1,6 +1,6 @@
 """Configuration: the only reader of the environment and of `longshore.toml`."""
 
 from longshore.config.load import CONFIG_FILE, default_depot, load_settings, shown
-from longshore.config.sections import Secret, Settings
+from longshore.domain.settings import Secret, Settings
 
 __all__ = ["CONFIG_FILE", "Secret", "Settings", "default_depot", "load_settings", "shown"]

@@ -1,6 +1,6 @@
-"""Where settings come from: flag, environment, `longshore.toml` in the depot, default; the first that speaks wins.
+"""Load settings. Precedence: flag, environment, `longshore.toml` in the depot, default.
 
-An unknown key is an error wherever it stands: a setting that silently does nothing is worse than none.
+An unknown key is an error in every source, so that a misspelled setting is never silently ignored.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from longshore.config.sections import SHOWN_SECRET, CredentialSettings, HostSettings, Key, Secret, Section, Settings
-from longshore.config.values import read_value
+from longshore.config.parse_values import read_value
+from longshore.domain.settings import SHOWN_SECRET, CredentialSettings, HostSettings, Key, Secret, Section, Settings
 from longshore.errors import BadInput
 
 CONFIG_FILE: Final = "longshore.toml"
 ENV_PREFIX: Final = "LONGSHORE_"
-# What the usual tools of the cloud call the same thing; weaker than anything of ours.
+# The standard AWS variables; Longshore's own settings take precedence.
 _AWS: Final = {
     "endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
@@ -26,12 +26,12 @@ _AWS: Final = {
 }
 
 
-# Sections that also hold tables of their own, one per name, under `named`.
+# Sections that also contain one table per name, under `named`.
 _NAMED: Final[dict[str, type[Section]]] = {"hosts": HostSettings, "credentials": CredentialSettings}
 
 
 class Given(NamedTuple):
-    """One value as one source gives it. The section is "" at the top."""
+    """One value from one source. The section is "" at the top level."""
 
     section: str
     key: str
@@ -41,18 +41,18 @@ class Given(NamedTuple):
 
 @cache
 def sections() -> dict[str, type[Section]]:
-    """Name the sections with the record of each."""
+    """Return the class of each section."""
     found = {name: type(getattr(Settings, name)) for name in Settings.__annotations__}
     return {name: record for name, record in found.items() if issubclass(record, Section)}
 
 
 def keys_of(section: str) -> dict[str, Key]:
-    """Name the keys of a section, or with "" the ones at the top."""
+    """Return the keys of a section; "" is the top level."""
     return sections()[section].KEYS if section else Settings.KEYS
 
 
 def default_depot() -> str:
-    """Say where the depot is when nobody says."""
+    """Return the default path of the depot."""
     import platformdirs
 
     return platformdirs.user_data_dir("longshore", appauthor=False)
@@ -61,7 +61,7 @@ def default_depot() -> str:
 def load_settings(
     depot: str | os.PathLike[str] | None = None, *, environ: Mapping[str, str] | None = None, **flags: Any
 ) -> Settings:
-    """Read all sources. A flag is a key at the top (`offline=True`) or a section (`network={"allow": […]}`)."""
+    """Read all sources. A flag is a top-level key (`offline=True`) or a section (`network={"allow": […]}`)."""
     environ = os.environ if environ is None else environ
     where, origin = _find_depot(depot, environ)
     given = [Given("", "depot", where, origin)] if origin else []
@@ -127,7 +127,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
         section, double, key = name[len(ENV_PREFIX) :].lower().partition("__")
         if double:
             if section not in sections():
-                raise BadInput(f"{name}: there is no section {section!r}{_did_you_mean(section, sections())}")
+                raise BadInput(f"{name}: unknown section {section!r}{_did_you_mean(section, sections())}")
             yield _checked(Given(section, key, environ[name], name))
         elif section in keys_of("") and section != "depot" and environ[name] != "":
             yield Given("", section, environ[name], name)
@@ -138,7 +138,7 @@ def _from_flags(flags: Mapping[str, Any]) -> Iterator[Given]:
 
 
 def _checked(given: Given) -> Given:
-    """Refuse a key that does not exist, with the one that was probably meant."""
+    """Raise `BadInput` for an unknown key, with a suggestion."""
     known = keys_of(given.section)
     if given.key in known:
         return given
@@ -166,7 +166,7 @@ def _assemble(where: str, given: Iterable[Given]) -> Settings:
         section = values.setdefault(one.section, {})
         if one.key == "named":
             value = _merge_named(one.section, section.get("named", {}), value, one.origin)
-        if name == "network.allow" and one.origin == "flag":  # a flag says what is *also* fine
+        if name == "network.allow" and one.origin == "flag":  # a flag extends the list
             value = (*section.get("allow", ()), *value)
         section[one.key] = value
         origins[name] = one.origin
@@ -204,7 +204,7 @@ def _merge_named(section: str, known: Mapping[str, Any], table: Mapping[str, Any
 
 
 def check_place(name: str, path: str) -> None:
-    """Refuse a path that is not UTF-8 before anything is made there: SQLite and the ledger's rows have text only."""
+    """Reject a path that is not UTF-8 before anything is created there: SQLite and the ledger store only text."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -215,14 +215,14 @@ def check_place(name: str, path: str) -> None:
 
 
 def _place(depot: str, given: str | None, name: str) -> str:
-    """Make a path absolute, seen from the depot; leave URLs alone."""
+    """Resolve a path relative to the depot; return URLs unchanged."""
     if not given:
         return os.path.join(depot, name)
     return given if "://" in given else os.path.join(depot, os.path.expanduser(given))
 
 
 def shown(settings: Settings) -> Iterator[tuple[str, Any, str]]:
-    """List every setting as (name, value without secrets, where it came from)."""
+    """Yield every setting as (name, value without secrets, origin)."""
     for name in keys_of(""):
         yield name, _without_secret(getattr(settings, name)), settings.origins.get(name, "default")
     for section in sections():
@@ -248,7 +248,7 @@ def _without_secret(value: Any) -> Any:
 
 
 def default_of(key: Key) -> Any:
-    """Give the default of a key as a person writes it."""
+    """Return the default of a key as the user would write it."""
     return _without_secret(key.default)
 
 

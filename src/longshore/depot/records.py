@@ -1,4 +1,4 @@
-"""What the depot's verbs give back: plain records, failures of items as values."""
+"""Results of the depot's methods: plain records; failures of items are values."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from longshore.domain.kinds import Status
 from longshore.domain.model import Artifact, Scope
-from longshore.domain.states import Status
 from longshore.errors import NoStore
 
-EVERYBODY: Final = Scope("", "")  # what is found is no tenant's
+EVERYBODY: Final = Scope("", "")  # findings that belong to no tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Refused:
 
 @dataclass(slots=True)
 class Added:
-    """What adding a list came to."""
+    """The result of adding a list."""
 
     new: int = 0
     known: int = 0
@@ -34,70 +34,70 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Got:
-    """What asking for one thing came to."""
+    """The result of one item of `get`."""
 
     job_id: str
     url: str | None
     status: Status
     held_before: bool = False  # nothing had to be fetched
     artifact: Artifact | None = None
-    path: Path | None = None  # where the store is local
+    path: Path | None = None  # if the store is local
     reason: str | None = None
     message: str | None = None
     attempts: int = 0
 
     @property
     def ok(self) -> bool:
-        """Tell whether the bytes are held."""
+        """Return whether the bytes are stored."""
         return self.artifact is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that `verify` or `reconcile` found, and what was done about it."""
+    """One finding of `verify` or `reconcile`, and the action taken."""
 
     kind: str
     scope: Scope
     subject: str  # an artifact, a job, a hash: never a pointer
     message: str
     healed: bool = False
-    remedy: str | None = None  # what is left for a person to do, where the message does not say it
+    remedy: str | None = None  # what the user has to do, if the message does not say it
 
 
 @dataclass(slots=True)
 class Report:
-    """What `verify` or `reconcile` came to."""
+    """The result of `verify` or `reconcile`."""
 
     checked: int = 0
     bytes: int = 0
-    quarantined: int = 0  # damaged blobs that were moved out of reach
+    quarantined: int = 0  # damaged blobs that were quarantined
     findings: list[Finding] = field(default_factory=list)
 
     def found(
         self, kind: str, scope: Scope, subject: str, message: str, *, healed: bool = False, remedy: str | None = None
     ) -> None:
-        """Write down one finding; what is healed needs no remedy."""
+        """Record one finding; a repaired one needs no remedy."""
         self.findings.append(Finding(kind, scope, subject, message, healed, None if healed else remedy))
 
     def found_no_store(self) -> None:
-        """Write down that what we look at is not the store that the registry means."""
-        message = "no blob at all is there: is it mounted? Nothing was marked"
+        """Record that this is not the store that the registry refers to."""
+        message = "the store has no blobs: is it mounted? Nothing was marked"
         self.found("store_empty", EVERYBODY, "store", message, remedy=NoStore.hint)
 
     @property
     def remedies(self) -> list[str]:
-        """What is left to do, each thing once."""
+        """The remedies of all findings, without duplicates."""
         return list(dict.fromkeys(finding.remedy for finding in self.findings if finding.remedy))
 
     @property
     def damage(self) -> list[Finding]:
-        """The findings that nobody healed."""
+        """The findings that were not repaired."""
         return [finding for finding in self.findings if not finding.healed]
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """How the depot stands."""
+    """Counts of a depot."""
 
     jobs: dict[str, int]  # every status has its count
     details: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What people hand in: URLs, records, requests. Everything becomes a `JobRequest` or a refusal that names the item."""
+"""Input items: URLs, records, requests. Each becomes a `JobRequest` or a refusal that names the item."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from itertools import islice
 from typing import Any, Final
 
 from longshore.depot.records import Refused
+from longshore.domain.identity.requests import download_request
 from longshore.domain.model import JobRequest
-from longshore.domain.requests import download_request
 from longshore.errors import BadInput
 
 BATCH: Final = 2_000  # requests per planning transaction
@@ -22,7 +22,7 @@ _FIELDS: Final = frozenset(
 
 
 def as_request(item: Item) -> JobRequest:
-    """Read one item; raise `BadInput` that says what is wrong with it."""
+    """Parse one item; raise `BadInput` with the error."""
     match item:
         case JobRequest():
             return item
@@ -41,7 +41,7 @@ def as_request(item: Item) -> JobRequest:
 
 
 def in_batches(items: Iterable[Any]) -> Iterator[tuple[list[JobRequest], list[Refused]]]:
-    """Read items as they come, a batch at a time; a million need no memory."""
+    """Parse items as they arrive, in batches, so that memory stays bounded."""
     iterator = iter(items)
     while chunk := list(islice(iterator, BATCH)):
         yield _read(chunk)
@@ -51,7 +51,7 @@ def _read(chunk: list[Any]) -> tuple[list[JobRequest], list[Refused]]:
     requests, refused = [], []
     for item in chunk:
         if (line := getattr(item, "line", None)) is not None and hasattr(item, "message"):
-            refused.append(Refused(f"line {line}", item.message, line))  # a list's bad line, already explained
+            refused.append(Refused(f"line {line}", item.message, line))  # an invalid line of a list, with its message
             continue
         try:
             requests.append(as_request(item))
@@ -61,6 +61,6 @@ def _read(chunk: list[Any]) -> tuple[list[JobRequest], list[Refused]]:
 
 
 def _short(item: object) -> str:
-    from longshore.domain.redaction import safe_url
+    from longshore.domain.policy.redaction import safe_url
 
     return safe_url(item, 200) if isinstance(item, str) else type(item).__name__

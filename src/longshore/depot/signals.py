@@ -9,9 +9,10 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from longshore.engine.worker import Worker
+if TYPE_CHECKING:
+    from longshore.worker.loop import Worker
 
 log = logging.getLogger(__name__)
 COLLECT_AFTER: Final = 50_000  # container objects more than before
@@ -20,7 +21,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def obeyed_by(worker: Worker, *, handle: bool) -> Iterator[None]:
-    """Let SIGINT and SIGTERM stop the worker for as long as the block lasts; only the main thread can."""
+    """Stop the worker on SIGINT and SIGTERM during the block; only the main thread can install handlers."""
     if not handle or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -30,7 +31,7 @@ def obeyed_by(worker: Worker, *, handle: bool) -> Iterator[None]:
         if seen:
             worker.abort()
         else:
-            log.warning("%s: finishing or putting down what is under way; once more to abort", number.name)
+            log.warning("%s: finishing or suspending running jobs; send the signal again to abort", number.name)
             worker.drain(number.name)
         seen.append(number)
 
@@ -47,7 +48,7 @@ def obeyed_by(worker: Worker, *, handle: bool) -> Iterator[None]:
 
 @contextmanager
 def rare_collections(*, ours: bool) -> Iterator[None]:
-    """Let the collector of reference cycles run seldom while a process is ours alone: a run makes next to no cycles."""
+    """Run the garbage collector rarely during the block if no other code shares the process: a run makes few cycles."""
     if not ours:
         yield
         return

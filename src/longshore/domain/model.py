@@ -1,4 +1,4 @@
-"""The records that the layers hand each other. Frozen, slotted, without behaviour that touches anything.
+"""The records that the layers exchange: frozen, slotted, without side effects.
 
 Times are integer microseconds since 1970 UTC, by the ledger's clock.
 """
@@ -9,8 +9,8 @@ import dataclasses
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from longshore.domain.kinds import DOWNLOAD, Status
 from longshore.domain.scope import Scope
-from longshore.domain.states import DOWNLOAD, Status
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
@@ -27,7 +27,7 @@ SECOND: int = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """What the asker knows of the bytes before they come."""
+    """The caller's expectations of the bytes."""
 
     sha256: str | None = None
     size_bytes: int | None = None
@@ -42,7 +42,7 @@ class JobRequest:
     job_type: str
     key: str | None  # idempotency_key; None for a job that is never the same as another
     work_id: str | None = None
-    source_ref: str | None = None  # the seeds' *input* artifact_id
+    source_ref: str | None = None  # the caller's `artifact_id`, part of the v1 key
     url: str | None = None  # as given; its canonical form is what is requested
     canonical_url: str | None = None
     host: str = ""  # what politeness is counted under; "" when no host is involved
@@ -61,11 +61,12 @@ class JobRequest:
     media_type: str | None = None  # of a torrent: audiobook, ebook …
     source: str | None = None
     retry_of: str | None = None
+    login: str = ""  # the configured login that its key holds, as a hash
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What planning one request came to."""
+    """The result of planning one request."""
 
     job_id: str
     created: bool
@@ -104,7 +105,7 @@ class Job:
     updated_at: Micros
     completed_at: Micros | None
     failed_at: Micros | None
-    trail: str | None = None  # what its candidates answered: `domain.candidates`
+    trail: str | None = None  # the results of its candidates: `domain.transfer.mirrors.Trail`
 
 
 @dataclass(frozen=True, slots=True)

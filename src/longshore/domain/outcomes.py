@@ -29,6 +29,7 @@ class Completed:
     final_url: str | None = None
     facts: dict[str, Any] = field(default_factory=dict)  # telemetry: resume decision, bytes, elapsed, fsync …
     vary: str | None = None
+    caller: str | None = None  # who asked (`identity.object_versions`); None: the request's own headers say it
     blames: tuple[Blame, ...] = ()  # candidates that failed before the one that completed it
 
 
@@ -40,7 +41,7 @@ class Reused:
     artifact_id: str
     facts: dict[str, Any] = field(default_factory=dict)
     pointer: str | None = None  # sensitive: for the caller's own eyes, never written
-    revalidated: bool = False  # the server was asked, and said that nothing changed
+    revalidated: bool = False  # the server answered that nothing changed (304)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A word, what it means, what follows and what a person can do."""
+    """A reason's name, its kind, its meaning and the user's remedy."""
 
     name: str
     kind: Kind
@@ -56,6 +56,9 @@ _ALL: Final = (
     ),
     Reason("dns", _T, "the host's name cannot be resolved", "check the name and the resolver", host_fault=True),
     Reason("connect", _T, "no connection to the host", "check that the host is up and the port open", host_fault=True),
+    Reason(
+        "proxy_refused", _T, "the proxy does not connect to the host", "check network.proxy and what the proxy allows"
+    ),
     Reason("tls", _P, "the certificate or the TLS handshake is not acceptable", "check the certificate and the clock"),
     Reason("host_key", _O, "the SSH server's key is not the known one", "check the key, then correct known_hosts"),
     Reason("remote_not_found", _P, "the FTP or SFTP server has no such file", "check the path"),
@@ -125,7 +128,7 @@ _ALL: Final = (
     Reason("external_refused", _P, "the torrent client did not take the torrent", "check the client's log"),
     Reason("external_stalled", _P, "the torrent made no progress for too long", "look for seeds"),
     Reason("unsafe_path", _P, "a file of the torrent leads out of its directory", "look at the client's files"),
-    Reason("bad_torrent", _P, "the source is no torrent", "check the source"),
+    Reason("bad_torrent", _P, "the source is not a torrent", "check the source"),
     Reason(
         "path_unmapped",
         _I,
@@ -135,21 +138,26 @@ _ALL: Final = (
     Reason("handler_error", _T, "the job's own code raised", "see the debug id in the log"),
     Reason("handler_crash", _T, "the job's own code ended its process", "see the debug id in the log"),
     Reason("handler_timeout", _T, "the job's own code took too long", "raise its time limit"),
-    Reason("bad_result", _P, "the job's own code returned what is no result", "correct the handler"),
+    Reason("bad_result", _P, "the job's own code returned an invalid result", "correct the handler"),
     Reason("unknown_type", _P, "no worker knows this type of job", "install the handler"),
     Reason("input_missing", _P, "an input artifact is not there", "fetch or upload it again"),
     Reason("in_doubt", _P, "an effect may or may not have happened", "look, then retry"),
-    Reason("internal_error", _T, "a mistake of ours", "please report it with the debug id"),
+    Reason("internal_error", _T, "an internal error of longshore", "please report it with the debug id"),
 )
 REASONS: Final[dict[str, Reason]] = {reason.name: reason for reason in _ALL}
 
 _TRANSIENT_HTTP: Final = frozenset(
     {202, 408, 421, 423, 425, 429, 500, 502, 503, 504, 507, 509, 520, 521, 522, 523, 524, 529}
 )
+_HTTP_REMEDIES: Final = {
+    401: "configure credentials for the host",
+    403: "check the URL; it may need credentials",
+    407: "configure the proxy's credentials in network.proxy",
+}
 
 
 def http_reason(status: int) -> str:
-    """Name the reason of a status that is no success."""
+    """Return the reason for an HTTP status that is not a success."""
     return f"http_{status}"
 
 
@@ -162,7 +170,7 @@ def reason_named(name: str) -> Reason:
             name,
             Kind.TRANSIENT if transient else Kind.PERMANENT,
             f"the server answered {status}",
-            "tried again later" if transient else "check the URL",
+            _HTTP_REMEDIES.get(status, "tried again later" if transient else "check the URL"),
             host_fault=transient and status not in (202, 429),  # neither is a fault of the host
         )
     return REASONS[name]

@@ -1,4 +1,4 @@
-"""Whose something is. Apart from the other records: whoever only looks needs no more."""
+"""The tenant and project of a record. A separate module, because the fast path imports nothing else."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is held, written out: manifests, checksum lists, bags, crates, link trees. Everything streams."""
+"""Exports of stored files: manifests, checksum lists, bags, crates, link trees. All exports stream."""

@@ -9,17 +9,17 @@ from collections.abc import Callable
 from itertools import islice
 from typing import IO, Any
 
-from longshore.exports.rows import COLUMNS, Rows, as_dict, flat
+from longshore.exports.manifest_rows import COLUMNS, Rows, as_dict, flat
 
 _BATCH = 5_000
 _FORMULA_MARKS = frozenset("=+-@\t\r")
 
 
-Wrap = Callable[[dict[str, Any]], dict[str, Any]]  # what a line gets beside its facts
+Wrap = Callable[[dict[str, Any]], dict[str, Any]]  # adds fields to a line
 
 
 def write_jsonl(rows: Rows, out: IO[bytes], wrap: Wrap = dict) -> int:
-    """One JSON object per line."""
+    """Write one JSON object per line."""
     count = 0
     for count, row in enumerate(rows, 1):  # noqa: B007 - the count is the result
         out.write(json.dumps(wrap(as_dict(row)), ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
@@ -27,7 +27,7 @@ def write_jsonl(rows: Rows, out: IO[bytes], wrap: Wrap = dict) -> int:
 
 
 def write_csv(rows: Rows, out: IO[bytes]) -> int:
-    """With a header; a cell that a spreadsheet would run as a formula is quoted with an apostrophe."""
+    """Write CSV with a header; prefix a cell that a spreadsheet would run as a formula with an apostrophe."""
     text = io.TextIOWrapper(out, encoding="utf-8", newline="", write_through=True)
     writer = csv.DictWriter(text, COLUMNS)
     writer.writeheader()
@@ -40,16 +40,17 @@ def write_csv(rows: Rows, out: IO[bytes]) -> int:
 
 
 def _harmless(value: Any) -> Any:
-    """Put an apostrophe before a formula, and before one that has them already: `add` takes one away."""
+    """Prefix a formula with an apostrophe, also if it already has some: `add` removes exactly one."""
     return f"'{value}" if isinstance(value, str) and value.lstrip("'")[:1] in _FORMULA_MARKS else value
 
 
 def write_parquet(rows: Rows, out: IO[bytes]) -> int:
-    """In row groups, so that memory stays flat."""
+    """Write Parquet in row groups, so that memory use is constant."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    kinds = {"size_bytes": pa.int64(), "attempts": pa.int64()}
+    kinds = {name: pa.int64() for name in ("size_bytes", "attempts", "expected_size_bytes")}
+    kinds["needs_headers"] = pa.bool_()
     schema = pa.schema([(name, kinds.get(name, pa.string())) for name in COLUMNS])
     count = 0
     with pq.ParquetWriter(out, schema, compression="zstd", write_page_checksum=True) as writer:
@@ -67,7 +68,7 @@ WRITERS: dict[str, Callable[[Rows, IO[bytes]], int]] = {
 
 
 def write_sums(rows: Rows, out: IO[bytes], name_of: Callable[[Any], str]) -> int:
-    """`SHA256SUMS` as coreutils writes and checks it; names with a newline or backslash are escaped its way."""
+    """Write `SHA256SUMS` in the format of coreutils, including its escapes for newlines and backslashes in names."""
     count = 0
     for row in rows:
         if row.sha256 is None:
@@ -81,13 +82,25 @@ def write_sums(rows: Rows, out: IO[bytes], name_of: Callable[[Any], str]) -> int
 
 
 def write_failures(rows: Rows, out: IO[bytes], wrap: Wrap = dict) -> int:
-    """What failed, as a list that `longshore add` takes back; the reason stands beside it."""
+    """Write the failed jobs with their reasons, as a list that `longshore add` accepts."""
     count = 0
     for row in rows:
         if row.url is None:
             continue
-        line = {"url": row.url, "work_id": row.work_id, "artifact_id": row.source_ref, "reason": row.reason}
-        known = {name: value for name, value in line.items() if value is not None}
+        line = {
+            "url": row.url,
+            "work_id": row.work_id,
+            "artifact_id": row.source_ref,
+            "name": row.name,
+            "mirrors": row.mirrors,
+            "sha256": row.expected_sha256,
+            "size_bytes": row.expected_size_bytes,
+            "media_type": row.expected_media_type,
+            "digests": row.expected_digests,
+            "needs_headers": row.needs_headers or None,
+            "reason": row.reason,
+        }
+        known = {name: value for name, value in line.items() if value not in (None, (), {})}
         out.write(json.dumps(wrap(known), ensure_ascii=False).encode() + b"\n")
         count += 1
     return count

@@ -5,18 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from urllib.parse import quote
 
 from longshore.errors import BadInput
-from longshore.exports.names import Namer
-from longshore.exports.published import Published
-from longshore.exports.rows import ManifestRow, Rows, instant
-from longshore.exports.taken import Taken
+from longshore.exports.file_names import Namer
+from longshore.exports.manifest_rows import ManifestRow, Rows, instant
+from longshore.exports.public_urls import Published
+from longshore.exports.used_names import UsedNames
 
-Place = Callable[[ManifestRow, Path], None]  # put a row's bytes at a path that does not exist yet
+Place = Callable[[ManifestRow, Path], None]  # places a row's bytes at a path that does not exist yet
 
 
 def _fresh(target: Path) -> Path:
@@ -26,42 +27,51 @@ def _fresh(target: Path) -> Path:
     return target
 
 
+@contextmanager
+def _written(path: Path) -> Iterator[TextIO]:
+    """Write a temporary file and rename it when it is complete; remove it on failure."""
+    unborn = path.with_name(f".{path.name}.new")
+    try:
+        with open(unborn, "w", encoding="utf-8") as out:
+            yield out
+        unborn.replace(path)
+    finally:
+        unborn.unlink(missing_ok=True)
+
+
 def link_tree(rows: Rows, target: Path, place: Place, template: str = "{name}") -> int:
-    """Put every held file under a name made from the template."""
-    namer, done, count = Namer(template), Taken(), 0
+    """Place every stored file under a name from the template."""
+    namer, done, count = Namer(template), UsedNames(), 0
     target.mkdir(parents=True, exist_ok=True)
     for row in rows:
         if row.sha256 is None or not done.first(path := namer(row)):
             continue
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         if not _has(target / path, row.sha256):
-            place(row, target / path)  # a file with other bytes is not replaced: it is told
+            place(row, target / path)  # raises an error for a file with other bytes, instead of replacing it
         count += 1
     return count
 
 
 def _has(path: Path, sha256: str) -> bool:
-    """Tell whether an earlier export put these very bytes there."""
+    """Return whether an earlier export placed the same bytes there."""
     return path.is_file() and _digest(path) == sha256
 
 
 def _percent(path: str) -> str:
-    """Encode what RFC 8493 wants encoded in a manifest's paths."""
+    """Percent-encode a manifest path as RFC 8493 requires."""
     return path.replace("%", "%25").replace("\n", "%0A").replace("\r", "%0D")
 
 
 def write_bag(
     rows: Rows, target: Path, place: Place | None, *, made_at: int, published: Published | None = None
 ) -> int:
-    """Write a bag; without `place` it has a fetch.txt instead of the bytes."""
+    """Write a bag; without `place` write a fetch.txt instead of the bytes."""
     published = published or Published()
     _fresh(target)
     (target / "data").mkdir()
-    namer, paths, count, total = Namer(), Taken(), 0, 0
-    with (
-        open(target / "manifest-sha256.txt", "w", encoding="utf-8") as sums,
-        open(target / "fetch.txt", "w", encoding="utf-8") as fetch,
-    ):
+    namer, paths, count, total = Namer(), UsedNames(), 0, 0
+    with _written(target / "manifest-sha256.txt") as sums, _written(target / "fetch.txt") as fetch:
         for row in rows:
             if row.sha256 is None or (place is None and (row.url is None or published.leaves_out(row.url))):
                 continue
@@ -93,11 +103,11 @@ def _digest(path: Path) -> str:
 def write_crate(
     rows: Rows, target: Path, place: Place, *, made_at: int, name: str, published: Published | None = None
 ) -> int:
-    """Write an RO-Crate: the files and one JSON-LD description, itself written as it goes."""
+    """Write an RO-Crate: the files and one JSON-LD description, which is streamed as well."""
     published = published or Published()
     _fresh(target)
-    namer, paths, count = Namer(), Taken(), 0
-    with open(target / "ro-crate-metadata.json", "w", encoding="utf-8") as out:
+    namer, paths, count = Namer(), UsedNames(), 0
+    with _written(target / "ro-crate-metadata.json") as out:
         out.write('{"@context":"https://w3id.org/ro/crate/1.1/context","@graph":[\n')
         about = {
             "@id": "ro-crate-metadata.json",

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from longshore.first_use import names_of
+from longshore.lazy_imports import names_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from longshore.ledger.ledger import Ledger
-    from longshore.ledger.listing import ArtifactFilter, Event, FailureGroup, JobFilter, Page, Timeline
+    from longshore.ledger.queries.listing import ArtifactFilter, Event, FailureGroup, JobFilter, Page, Timeline
     from longshore.ledger.records import Begun, CancelResult, Effect, Intent, Move, Renewed, Settled
 else:
     __getattr__ = names_of(
         __name__,
         {
-            "ArtifactFilter": ".listing",
+            "ArtifactFilter": ".queries.listing",
             "Begun": ".records",
             "CancelResult": ".records",
             "Effect": ".records",
-            "Event": ".listing",
-            "FailureGroup": ".listing",
+            "Event": ".queries.listing",
+            "FailureGroup": ".queries.listing",
             "Intent": ".records",
-            "JobFilter": ".listing",
+            "JobFilter": ".queries.listing",
             "Ledger": ".ledger",
             "Move": ".records",
-            "Page": ".listing",
+            "Page": ".queries.listing",
             "Renewed": ".records",
             "Settled": ".records",
-            "Timeline": ".listing",
+            "Timeline": ".queries.listing",
         },
     )
 

@@ -39,6 +39,6 @@ def new_id(now: Micros) -> str:
 
 
 def floor_id(at: Micros) -> str:
-    """Give the smallest id of a moment: ids at or after it were made at or after it."""
+    """Return the smallest id of a moment: ids at or after it were made at or after it."""
     text = f"{at // 1000:012x}"
     return f"{text[:8]}-{text[8:12]}-7000-8000-000000000000"

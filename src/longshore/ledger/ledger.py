@@ -1,7 +1,7 @@
 """The ledger: one class, the same verbs on SQLite and PostgreSQL.
 
 A verb is a function `verb(tx, …)` of a module beside this one; the method of the same name runs it in one transaction.
-`write` and `soon` run any verb, so that several can share a transaction: write a function that calls them.
+`write` and `write_async` run any verb, so that several can share a transaction: write a function that calls them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
-from longshore.domain.budgets import Budget, Usage
 from longshore.domain.model import (
     Artifact,
     Job,
@@ -30,29 +29,30 @@ from longshore.domain.model import (
     Validators,
 )
 from longshore.domain.outcomes import Completed, Deferred, Failed, Outcome, Released, Reused
-from longshore.domain.politeness import HostDefaults
+from longshore.domain.policy.tenant_budgets import Budget, Usage
+from longshore.domain.settings import HostsSettings
 from longshore.errors import BadInput, EffectInDoubt, LeaseLost, LongshoreError, Unavailable
-from longshore.ledger import (
-    advancing,
-    budgets,
-    control,
+from longshore.ledger import schema
+from longshore.ledger.backends.sqlite.backend import Sqlite
+from longshore.ledger.backends.sqlite.connection import is_readonly
+from longshore.ledger.backends.sqlite.readonly import ReadOnlySqlite, refusal
+from longshore.ledger.operations import (
+    cancel_retry,
     effects,
+    expiry,
     hosts,
     leasing,
-    lookup,
     planning,
     registry,
-    schema,
     settling,
-    sweeping,
+    stages,
+    tenant_budgets,
 )
-from longshore.ledger.connection import is_frozen
-from longshore.ledger.frozen import FrozenSqlite, refusal
-from longshore.ledger.lists import Lists
+from longshore.ledger.queries import lookup
+from longshore.ledger.queries.list_methods import Lists
 from longshore.ledger.records import Begun, CancelResult, Effect, EffectClass, Host, Intent, Move, Renewed, Settled
-from longshore.ledger.sqlite import Sqlite
-from longshore.ledger.tx import Backend, Tx
-from longshore.threads import Threads
+from longshore.ledger.transaction import Backend, Tx
+from longshore.thread_pool import Threads
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,7 +61,7 @@ Verb = Callable[Concatenate[Tx, P], T]
 
 
 def is_postgres(where: str | Path) -> bool:
-    """Tell a server from a file."""
+    """Return whether a ledger's address is a PostgreSQL URL (otherwise it is a file)."""
     return isinstance(where, str) and where.startswith(("postgresql://", "postgres://"))
 
 
@@ -73,7 +73,7 @@ class Ledger(Lists):
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.dialect: Literal["sqlite", "postgres"] = backend.dialect
-        self.defaults = HostDefaults()  # of the last claim; hop uses them
+        self.defaults = HostsSettings()  # of the last claim; hop uses them
         self._after_tenant = ""
         self._readers = Threads(2, thread_name_prefix="ledger-reader")
 
@@ -86,34 +86,34 @@ class Ledger(Lists):
         `bulk`: a great deal will be written in large batches, and little else.
         """
         if is_postgres(where):
-            backend = import_module("longshore.ledger.postgres")  # psycopg is an extra
+            backend = import_module("longshore.ledger.backends.postgres.backend")  # psycopg is an extra
             return cls(backend.open_postgres(str(where), create=create, clock=clock))
         path = Path(where)
         if create and not path.exists():
             schema.create_sqlite(path)
-        if is_frozen(path):
-            if create:  # whoever may make a ledger wants to write
+        if is_readonly(path):
+            if create:  # `create` implies write access
                 raise refusal(path)
             schema.check_frozen(path)
-            return cls(FrozenSqlite(path, clock))
+            return cls(ReadOnlySqlite(path, clock))
         schema.check_sqlite(path)
         return cls(Sqlite(path, clock, bulk=bulk))
 
     @property
     def frozen(self) -> bool:
-        """Tell whether it can only be read: its disk or its directory cannot be written."""
-        return isinstance(self.backend, FrozenSqlite)
+        """Return whether it can only be read: its disk or its directory cannot be written."""
+        return isinstance(self.backend, ReadOnlySqlite)
 
     @staticmethod
     def apply_migration(where: str | Path) -> list[int]:
-        """Bring an existing ledger's schema up to date (the seeds' name); give the versions that were applied."""
+        """Migrate an existing ledger to the current schema and return the versions that were applied."""
         if is_postgres(where):
-            applied: list[int] = import_module("longshore.ledger.pgschema").migrate_postgres(str(where))
+            applied: list[int] = import_module("longshore.ledger.backends.postgres.schema").migrate_postgres(str(where))
             return applied
         return schema.migrate_sqlite(Path(where))
 
     def close(self) -> None:
-        """Finish what is queued and let go of the database."""
+        """Finish the queued transactions and close the database."""
         self._readers.shutdown(wait=True)
         self.backend.close()
 
@@ -124,15 +124,15 @@ class Ledger(Lists):
         self.close()
 
     def now(self) -> Micros:
-        """Give the ledger's time."""
+        """Return the ledger's time."""
         return self.backend.now()
 
     def queue_length(self) -> int:
-        """Tell how many verbs wait for a transaction."""
+        """Return how many verbs wait for a transaction."""
         return self.backend.queue_length()
 
     def give_up(self) -> None:
-        """Fail what waits for its turn at the ledger; a server limits that by itself."""
+        """Fail the queued transactions. (On PostgreSQL the server's own timeouts limit the wait.)"""
         if give_up := getattr(self.backend, "give_up", None):
             give_up()
 
@@ -142,7 +142,7 @@ class Ledger(Lists):
         """Run a verb in one transaction and wait until it is durable."""
         return self.backend.submit(partial(_call, verb, args, kw)).result()
 
-    def soon(self, verb: Verb[P, T], *args: P.args, **kw: P.kwargs) -> asyncio.Future[T]:
+    def write_async(self, verb: Verb[P, T], *args: P.args, **kw: P.kwargs) -> asyncio.Future[T]:
         """Run a verb in one transaction without blocking the event loop."""
         return asyncio.wrap_future(self.backend.submit(partial(_call, verb, args, kw)))
 
@@ -150,7 +150,7 @@ class Ledger(Lists):
         """Run a verb that only reads."""
         return self.backend.read(partial(_call, verb, args, kw))
 
-    def read_soon(self, verb: Verb[P, T], *args: P.args, **kw: P.kwargs) -> asyncio.Future[T]:
+    def read_async(self, verb: Verb[P, T], *args: P.args, **kw: P.kwargs) -> asyncio.Future[T]:
         """Run a verb that only reads without blocking the event loop."""
         call = partial(_call, verb, args, kw)
         try:
@@ -161,7 +161,7 @@ class Ledger(Lists):
     # Planning
 
     def plan(self, scope: Scope, requests: Sequence[JobRequest], *, again: planning.Again = "never") -> list[Planned]:
-        """Give the job of every request, in order; make the ones that do not exist."""
+        """Return the job of every request, in order; make the ones that do not exist."""
         return self.write(planning.plan, scope, requests, again=again)
 
     def plan_stream(
@@ -181,7 +181,7 @@ class Ledger(Lists):
         return self.backend.submit(partial(planning.plan, scope=scope, requests=requests, again=again))
 
     def plan_job_if_absent(self, scope: Scope, *, work_id: str, artifact_id: str, canonical_url: str) -> str:
-        """Plan one download by the seeds' triple and give its job's id."""
+        """Plan one download by its v1 key (work, artifact, URL) and return the job's id."""
         return self.write(
             planning.plan_job_if_absent, scope, work_id=work_id, artifact_id=artifact_id, canonical_url=canonical_url
         )
@@ -189,7 +189,7 @@ class Ledger(Lists):
     # Leases
 
     def claiming(self, **kw: Any) -> dict[str, Any]:
-        """Complete the arguments of a claim with what this process remembers."""
+        """Return the arguments of a claim, including this process's fairness cursor."""
         if kw.get("defaults") is not None:
             self.defaults = kw["defaults"]
         return {"defaults": self.defaults, "after_tenant": self._after_tenant} | {
@@ -205,7 +205,7 @@ class Ledger(Lists):
         job_types: Sequence[str] | None = None,
         scope: Scope | None = None,
         job_ids: Sequence[str] | None = None,
-        defaults: HostDefaults | None = None,
+        defaults: HostsSettings | None = None,
         max_claims: int = 100,
         ahead: int = 0,
     ) -> list[Lease]:
@@ -215,48 +215,50 @@ class Ledger(Lists):
         return self.served(leases)
 
     def served(self, leases: list[Lease]) -> list[Lease]:
-        """Remember whose turn it was, so that the next claim begins behind them."""
+        """Remember the tenants that were served, so that the next claim begins after them."""
         if leases:
             self._after_tenant = leases[-1].scope.tenant_id
         return leases
 
-    async def claim_soon(self, owner: str, *, limit: int, ttl_s: float, **kw: Any) -> list[Lease]:
+    async def claim_async(self, owner: str, *, limit: int, ttl_s: float, **kw: Any) -> list[Lease]:
         """Lease as `claim` does, without blocking the event loop."""
-        return self.served(await self.soon(leasing.claim, owner, limit=limit, ttl_s=ttl_s, **self.claiming(**kw)))
+        return self.served(
+            await self.write_async(leasing.claim, owner, limit=limit, ttl_s=ttl_s, **self.claiming(**kw))
+        )
 
     def lease_next_job(self, owner: str, ttl_s: float = 120) -> Lease | None:
-        """Lease one job (the seeds' name); None when there is nothing to do."""
+        """Claim one job; return None if no job is claimable. The single form of `claim`."""
         leases = self.claim(owner, limit=1, ttl_s=ttl_s)
         return leases[0] if leases else None
 
     def renew(self, leases: Sequence[Lease], ttl_s: float = 120) -> Renewed:
-        """Prolong leases that are ours and live; name the ones that are lost and the jobs that should stop."""
+        """Renew live leases; return the lost ones and the jobs whose cancellation was requested."""
         return self.write(leasing.renew, leases, ttl_s)
 
     def renew_lease(self, lease: Lease, ttl_s: float = 120) -> Micros:
-        """Prolong one lease (the seeds' name) and give its new end; raise LeaseLost when it is not ours any more."""
+        """Renew one lease and return its new expiry; raise LeaseLost if it is lost. The single form of `renew`."""
         renewed = self.renew([lease], ttl_s)
         if renewed.lost:
             raise LeaseLost(f"the lease of job {lease.job_id} is lost")
         return renewed.until
 
     def release_lease(self, lease: Lease) -> None:
-        """Give one job back at once (the seeds' name)."""
+        """Release one lease at once; the job becomes claimable again."""
         self._ended(lease, Released())
 
     def advance(self, moves: Sequence[Move]) -> list[LongshoreError | None]:
-        """Move leased jobs to their next stages; what could not be moved is named in its place."""
-        return self.write(advancing.advance, moves)
+        """Move leased jobs to their next stages; return an error, by index, for each that could not be moved."""
+        return self.write(stages.advance, moves)
 
     def advance_state(self, lease: Lease, to_state: str, allowed_from: Sequence[str] | None = None) -> None:
-        """Move one leased job (the seeds' name), from one of these stages if any are named; raise what went wrong."""
-        self.write(advancing.advance_state, lease, to_state, allowed_from)
+        """Move one leased job to a stage; raise if its current stage is not in `allowed_from` (if given)."""
+        self.write(stages.advance_state, lease, to_state, allowed_from)
 
     def get_current_state(self, scope: Scope, job_id: str) -> str:
-        """Give the stage of a job (the seeds' name)."""
-        return self.read(advancing.get_current_state, scope, job_id)
+        """Return the current stage of a job."""
+        return self.read(stages.get_current_state, scope, job_id)
 
-    def hop(self, lease: Lease, host: str, *, defaults: HostDefaults | None = None) -> bool:
+    def hop(self, lease: Lease, host: str, *, defaults: HostsSettings | None = None) -> bool:
         """Take a slot of another host for this lease; False: that host is full or rests."""
         return self.write(hosts.hop, lease, host, defaults=defaults or self.defaults)
 
@@ -273,19 +275,19 @@ class Ledger(Lists):
         final_url: str | None = None,
         facts: dict[str, Any] | None = None,
     ) -> Settled:
-        """End one lease well: results are registered, the job is completed, in one transaction."""
+        """Complete one job: register its results and end its lease, in one transaction."""
         return self._ended(lease, Completed(tuple(artifacts), validators, final_url, facts or {}))
 
     def fail(self, lease: Lease, reason: str, message: str, *, debug_id: str | None = None) -> Settled:
-        """End one lease and its job for good, with a reason of the vocabulary."""
+        """Fail one job permanently with a reason from `domain.reasons`, and end its lease."""
         return self._ended(lease, Failed(reason, message, debug_id))
 
     def defer(self, lease: Lease, reason: str, message: str, delay_s: float, *, counts: bool = True) -> Settled:
-        """End one lease; the job comes again after `delay_s`. `counts`: as a failed attempt."""
+        """End one lease and retry the job after `delay_s`. `counts`: count this as a failed attempt."""
         return self._ended(lease, Deferred(reason, message, delay_s, counts))
 
     def skip(self, lease: Lease, of_job_id: str, artifact_id: str) -> Settled:
-        """End one lease: the result of another job is this one's, too."""
+        """End one lease by reusing the result of another job."""
         return self._ended(lease, Reused(of_job_id, artifact_id))
 
     def _ended(self, lease: Lease, outcome: Outcome) -> Settled:
@@ -297,11 +299,11 @@ class Ledger(Lists):
     # Effects
 
     def begin(self, intents: Sequence[Intent]) -> list[Begun | LongshoreError]:
-        """Commit intents; tell of each whether it is to be run, was done, or was left unfinished."""
+        """Commit intents; return for each whether it is new, already done, or was left unfinished."""
         return self.write(effects.begin, intents)
 
     def confirm(self, lease: Lease, key: str, result: dict[str, Any]) -> None:
-        """Keep the result of an effect whose intent is ours; whole, or refused."""
+        """Store the result of an effect whose intent this lease holds; raise if it is invalid or too large."""
         self.write(effects.confirm, lease, key, result, limit=self.result_limit)
 
     def run_effect(
@@ -331,7 +333,7 @@ class Ledger(Lists):
             raise
         try:
             effects.checked_result(result, self.result_limit)
-        except LongshoreError as error:  # it happened, and cannot be recorded: whoever cannot repeat it must be asked
+        except LongshoreError as error:  # it happened, but its result cannot be stored
             if effect_class == "opaque":
                 self.write(effects.effect_in_doubt, lease, opkey)
             else:
@@ -341,44 +343,44 @@ class Ledger(Lists):
         return result
 
     def get_effect_result(self, scope: Scope, opkey: str) -> dict[str, Any] | None:
-        """Give the stored result of an effect; None when it is not done."""
+        """Return the stored result of an effect; None when it is not done."""
         return self.read(effects.get_effect_result, scope, opkey)
 
     def unfinished(self, scope: Scope, job_id: str) -> list[Effect]:
-        """Give the open intents of a job, oldest first."""
+        """Return the open intents of a job, oldest first."""
         return self.read(effects.unfinished, scope, job_id)
 
     # Healing
 
     def cleanup_stale_leases(self) -> int:
-        """Give back every expired lease now."""
-        return self.write(sweeping.cleanup_stale_leases)
+        """Release every expired lease."""
+        return self.write(expiry.cleanup_stale_leases)
 
     def cleanup_stale_ops(self) -> int:
-        """Close intents that nobody can finish any more."""
+        """Close the intents of effects that no worker can finish any more."""
         return self.write(effects.cleanup_stale_ops)
 
-    def reconcile_jobs(self) -> control.Healed:
-        """Put the ledger's own rows right."""
-        return self.write(control.reconcile_jobs)
+    def reconcile_jobs(self) -> cancel_retry.Healed:
+        """Repair the ledger's own rows: leases, intents, lanes and counters."""
+        return self.write(cancel_retry.reconcile_jobs)
 
     def release_dead(self, owners: Sequence[str]) -> int:
-        """Give back what processes hold that are known to be dead."""
-        return self.write(sweeping.release_dead, owners)
+        """Release the leases of owners whose process is known to be dead."""
+        return self.write(expiry.release_dead, owners)
 
     def next_due(self) -> Micros | None:
-        """Tell when something becomes claimable without anybody doing anything; None: never."""
-        return self.read(sweeping.next_due)
+        """Return when the next job becomes claimable by itself; None if there is none."""
+        return self.read(expiry.next_due)
 
     # Control
 
     def cancel(self, scope: Scope, job_ids: Sequence[str]) -> CancelResult:
-        """Cancel jobs: at once where nobody works on them, by request where somebody does."""
-        return self.write(control.cancel, scope, job_ids)
+        """Cancel jobs: pending ones at once, running ones by asking their worker to stop."""
+        return self.write(cancel_retry.cancel, scope, job_ids)
 
     def retry(self, scope: Scope, job_ids: Sequence[str]) -> list[Planned]:
         """Make a linked new job of each that failed or was canceled."""
-        return self.write(control.retry, scope, job_ids)
+        return self.write(cancel_retry.retry, scope, job_ids)
 
     # Hosts
 
@@ -393,41 +395,41 @@ class Ledger(Lists):
     # Budgets
 
     def budget(self, tenant_id: str) -> tuple[Budget, Usage]:
-        """Give a tenant's limits and what it has, over all its projects."""
-        return self.read(budgets.budget, tenant_id)
+        """Return a tenant's limits and what it has, over all its projects."""
+        return self.read(tenant_budgets.budget, tenant_id)
 
     def set_budget(self, tenant_id: str, **changes: int | None) -> None:
-        """Change limits of one tenant: bytes, items, jobs; None is the setting's, 0 is no limit."""
-        self.write(budgets.set_budget, tenant_id, changes)
+        """Change one tenant's limits (bytes, items, jobs). None means the configured default, 0 means unlimited."""
+        self.write(tenant_budgets.set_budget, tenant_id, changes)
 
     # Reading one thing; lists are in listing
 
     def job(self, scope: Scope, job_id: str) -> Job:
-        """Give one job, or raise NotFound."""
+        """Return one job, or raise NotFound."""
         return self.read(lookup.job, scope, job_id)
 
     def counts(self, scope: Scope) -> dict[Status, int]:
-        """Give the number of jobs of each status."""
+        """Return the number of jobs of each status."""
         return self.read(lookup.counts, scope)
 
     def results(self, scope: Scope, job_id: str, *, role: str = "result") -> list[Artifact]:
-        """Give the result (or input) artifacts of a job, in order."""
+        """Return the result (or input) artifacts of a job, in order."""
         return self.read(lookup.results, scope, job_id, role=role)
 
     def url_version(self, scope: Scope, canonical_url: str) -> UrlVersion | None:
-        """Give what one URL last gave."""
+        """Return the version that one URL returned last."""
         return self.read(lookup.url_version, scope, canonical_url)
 
     def url_versions(self, scope: Scope, canonical_urls: Sequence[str]) -> dict[str, UrlVersion]:
-        """Give what URLs last gave, by URL."""
+        """Return the versions that URLs returned last, by URL."""
         return self.read(lookup.url_versions, scope, canonical_urls)
 
     def held(self, scope: Scope, sha256: str) -> Artifact | None:
-        """Give an available artifact with these bytes."""
+        """Return an available artifact with these bytes."""
         return self.read(lookup.held, scope, sha256)
 
     def mark_missing(self, scope: Scope, artifact_ids: Sequence[str]) -> int:
-        """Say of artifacts that their bytes are gone."""
+        """Mark artifacts whose bytes are lost as missing."""
         return self.write(registry.mark_missing, scope, artifact_ids)
 
 

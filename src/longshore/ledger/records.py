@@ -1,9 +1,9 @@
-"""What the verbs take and give beside the records of the domain."""
+"""Arguments and results of the ledger's operations that are not domain records."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from longshore.domain.model import Lease, Micros, Status
 
@@ -108,21 +108,3 @@ class Swept:
 
     expired: int
     promoted: int
-
-
-class Fenced(NamedTuple):
-    """The row of a job whose lease is ours, as the writing transaction sees it."""
-
-    job_id: str
-    seq: int
-    stage: str
-    status: str
-    job_type: str
-    attempts: int
-    lane_id: int
-    priority: int
-    host: str
-    slot_host: str | None
-    canonical_url: str | None
-    cancel_requested_at: Micros | None
-    lease_epoch: int

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any, Final, TypeVar
 
-from longshore.domain.model import Artifact, Expect, Job, JobRequest, Lease, Scope, Status
-from longshore.domain.versions import NO_CALLER, caller_of
+from longshore.domain.identity.object_versions import NO_CALLER, caller_of
+from longshore.domain.model import Artifact, Expect, Job, JobRequest, Lease, Micros, Scope, Status
 from longshore.errors import BadInput
-from longshore.ledger.tx import Row
+from longshore.ledger.named_rows import ArtifactRow, JobRow
+from longshore.ledger.transaction import Row
 
 T = TypeVar("T")
 _SLUG: Final = re.compile(r"[a-z0-9_-]{1,63}\Z")
@@ -69,6 +70,8 @@ def request_text(request: JobRequest) -> str | None:
         body["expect"] = [expect.sha256, expect.size_bytes, expect.media_type, expect.digests]
     if request.headers:
         body["headers"] = request.headers
+    if request.login:
+        body["login"] = request.login
     if request.name is not None:
         body["name"] = request.name
     if request.params:
@@ -93,94 +96,119 @@ def caller_in(text: str | None) -> str:
     return caller_of((name, value) for name, value in json.loads(text).get("headers", ()))
 
 
-def job_of(row: Row) -> Job:
+def job_of(columns: Row) -> Job:
     """Make a job of the columns {job}."""
-    request = _request_of(row)
+    row = JobRow._make(columns)
+    moving = (row.progress, row.claims, row.lease_owner, row.lease_until, row.lease_epoch, row.row_version)
+    return _job(row, _STATUS[row.status], row.stage, *moving, row.updated_at)
+
+
+def granted_job(row: JobRow, stage: str, counts: int, owner: str, until: Micros, now: Micros) -> Job:
+    """Make the job of a row as the grant wrote it. (`row._replace` takes 1.7 microseconds, a twentieth of a claim.)"""
+    epoch, version = row.lease_epoch + 1, row.row_version + 1
+    return _job(row, Status.PROCESSING, stage, None, row.claims + counts, owner, until, epoch, version, now)
+
+
+def _job(
+    row: JobRow,
+    status: Status,
+    stage: str,
+    progress: int | None,
+    claims: int,
+    lease_owner: str | None,
+    lease_until: Micros | None,
+    lease_epoch: int,
+    row_version: int,
+    updated_at: Micros,
+) -> Job:
     return Job(
-        Scope(row[1], row[2]),
-        row[3],
-        row[4],
-        _STATUS[row[5]],
-        row[6],
-        request,
-        row[8],
-        row[7],
-        row[9],
-        row[10],
-        row[11],
-        row[12],
-        row[13],
-        row[14],
-        row[15],
-        row[16],
-        row[17],
-        row[18],
-        row[19],
-        row[20],
-        row[21],
-        row[22],
-        row[23],
-        row[24],
-        row[25],
-        row[26],
-        row[42],
+        Scope(row.tenant_id, row.project_id),
+        row.job_id,
+        row.job_type,
+        status,
+        stage,
+        _request_of(row),
+        row.priority,
+        progress,
+        row.attempts,
+        claims,
+        lease_owner,
+        lease_until,
+        lease_epoch,
+        row_version,
+        row.next_attempt_at,
+        row.cancel_requested_at,
+        row.error_code,
+        row.error_message_safe,
+        row.error_debug_id,
+        row.reuse_of_job_id,
+        row.retry_of,
+        row.external_job_id,
+        row.created_at,
+        updated_at,
+        row.completed_at,
+        row.failed_at,
+        row.trail,
     )
 
 
-def _request_of(row: Row) -> JobRequest:
-    canonical = row[31]
-    body: dict[str, Any] = json.loads(row[33]) if row[33] else {}
+def _request_of(row: JobRow) -> JobRequest:
+    canonical = row.canonical_url
+    body: dict[str, Any] = json.loads(row.request) if row.request else {}
     return JobRequest(
-        row[4],
-        row[27],
-        row[28] or canonical,
-        row[29] or canonical,
-        row[30] or canonical,
+        row.job_type,
+        row.idempotency_key,
+        row.work_id or canonical,
+        row.source_ref or canonical,
+        row.url or canonical,
         canonical,
-        row[32],
+        row.host,
         tuple(body.get("mirrors", ())),
         _expect_of(body["expect"]) if "expect" in body else _NOTHING,
         body.get("name"),
         tuple((name, value) for name, value in body.get("headers", ())),
-        row[8],
+        row.priority,
         body.get("params", {}),
         tuple(body.get("inputs", ())),
-        row[34],
-        row[35],
-        row[36],
-        row[37],
-        row[38],
-        row[39],
-        row[40],
-        row[21],
+        row.max_attempts,
+        row.run_id,
+        row.request_id,
+        row.user_id,
+        row.book_id,
+        row.media_type,
+        row.source,
+        row.retry_of,
+        body.get("login", ""),
     )
 
 
 def _expect_of(parts: list[Any]) -> Expect:
-    return Expect(parts[0], parts[1], parts[2], tuple((algorithm, value) for algorithm, value in parts[3]))
+    sha256, size_bytes, media_type, digests = parts
+    return Expect(sha256, size_bytes, media_type, tuple((algorithm, value) for algorithm, value in digests))
 
 
-def artifact_of(row: Row) -> Artifact:
+def artifact_of(columns: Sequence[Any]) -> Artifact:
     """Make an artifact of the columns {artifact}."""
+    row = ArtifactRow._make(columns)
     return Artifact(
-        scope=Scope(row[0], row[1]),
-        artifact_id=row[2],
-        artifact_type=row[3],
-        backend=row[4],
-        pointer=row[5],
-        content_type=row[6],
-        size_bytes=row[7],
-        sha256=row[8],
-        schema_version=row[9],
-        name=row[10],
-        metadata=json.loads(row[11]) if row[11] else {},
-        created_at=row[12],
-        created_by_job_id=row[13],
-        previous_id=row[14],
-        availability=row[15],
+        scope=Scope(row.tenant_id, row.project_id),
+        artifact_id=row.artifact_id,
+        artifact_type=row.artifact_type,
+        backend=row.storage_backend,
+        pointer=row.storage_pointer,
+        content_type=row.content_type,
+        size_bytes=row.byte_size,
+        sha256=row.sha256,
+        schema_version=row.schema_version,
+        name=row.name,
+        metadata=json.loads(row.metadata) if row.metadata else {},
+        created_at=row.created_at,
+        created_by_job_id=row.created_by_job_id,
+        previous_id=row.previous_id,
+        availability=row.availability,
     )
 
 
 def fence_rows(leases: Iterable[Lease], now: int) -> list[Row]:
-    """Give what the statement `fence` asks for."""
+    """Return what the statement `fence` asks for."""
     return [(*lease.scope, lease.job_id, lease.epoch, lease.owner, now) for lease in leases]

@@ -21,9 +21,10 @@ import apsw
 
 from longshore import failpoints
 from longshore.errors import Damaged, NoDepot, SchemaMismatch, Unavailable
-from longshore.ledger.connection import connect, translated, wall_clock
-from longshore.ledger.frozen import open_frozen
-from longshore.ledger.sqlite import lock_path
+from longshore.ledger.backends.sqlite.backend import lock_path
+from longshore.ledger.backends.sqlite.connection import connect, translated, wall_clock
+from longshore.ledger.backends.sqlite.readonly import open_readonly
+from longshore.ledger.ids import new_id
 from longshore.ledger.statements import Dialect
 
 _NAME: Final = re.compile(r"(\d{4})_(\w+)\.sql\Z")
@@ -57,7 +58,7 @@ def migrations(dialect: Dialect, folder: Path = FOLDER) -> tuple[Migration, ...]
 
 
 def current_version(dialect: Dialect) -> int:
-    """Give the version that this program needs."""
+    """Return the version that this program needs."""
     return len(migrations(dialect))
 
 
@@ -84,12 +85,13 @@ def create_sqlite(path: Path) -> None:
         unborn = path.with_name(path.name + ".new")
         for debris in (unborn, Path(f"{unborn}-journal"), Path(f"{unborn}-wal"), Path(f"{unborn}-shm")):
             debris.unlink(missing_ok=True)
-        os.close(os.open(unborn, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))  # SQLite's own would be for everybody
+        os.close(os.open(unborn, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))  # not by SQLite: world-readable
         try:
             connection = apsw.Connection(str(unborn))
             try:
                 connection.execute("PRAGMA journal_mode = delete; PRAGMA synchronous = 2")
                 apply(connection)
+                connection.execute("INSERT INTO _meta (key, value) VALUES ('ledger_id', ?)", (new_id(wall_clock()),))
             finally:
                 connection.close()
         except apsw.Error as error:
@@ -127,7 +129,7 @@ def apply(connection: apsw.Connection) -> list[int]:
 
 
 def version_of(connection: apsw.Connection) -> int:
-    """Read the version of a ledger; 0 when there is no ledger in it."""
+    """Return the schema version of a ledger; 0 if the database does not hold one."""
     tables = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = '_meta'"
     if connection.execute(tables).get == 0:
         return 0
@@ -138,9 +140,9 @@ def version_of(connection: apsw.Connection) -> int:
 
 
 def migrate_sqlite(path: Path) -> list[int]:
-    """Bring an existing ledger file up to date; give the versions that were applied."""
+    """Migrate an existing ledger file to the current schema and return the versions that were applied."""
     if not path.exists():
-        raise NoDepot(f"there is no ledger at {path}")
+        raise NoDepot(f"no ledger found at {path}")
     with _locked(path):
         connection = connect(path)
         try:
@@ -157,17 +159,17 @@ def migrate_sqlite(path: Path) -> list[int]:
 
 
 def check_sqlite(path: Path) -> None:
-    """Refuse what is no ledger of this program's schema."""
+    """Raise unless the file is a ledger with this program's schema version."""
     if not path.exists():
-        raise NoDepot(f"there is no ledger at {path}")
+        raise NoDepot(f"no ledger found at {path}")
     if path.is_file() and path.stat().st_size == 0:
         raise Damaged(f"{path} is empty", hint="restore it from a backup, or remove it to start a new ledger")
     _check_schema(connect(path), path)
 
 
 def check_frozen(path: Path) -> None:
-    """Refuse what is no ledger of this program's schema, where nothing can be written."""
-    _check_schema(open_frozen(path), path)
+    """Raise unless a read-only file is a ledger with this program's schema version."""
+    _check_schema(open_readonly(path), path)
 
 
 def _check_schema(connection: apsw.Connection, path: Path) -> None:
@@ -183,7 +185,7 @@ def _check_schema(connection: apsw.Connection, path: Path) -> None:
 
 
 def drift_sqlite(connection: apsw.Connection) -> list[str]:
-    """Name what differs from the schema that the migrations make."""
+    """Return what differs from the schema that the migrations make."""
     version = version_of(connection)
     wanted = apsw.Connection(":memory:")
     for step in migrations("sqlite")[:version]:

@@ -33,7 +33,7 @@ _INSERT: Final = re.compile(
     r"(INSERT INTO [^;]*?\))\s*VALUES\s*\(([^()]*)\)\s*(ON CONFLICT (?:(?!RETURNING)[^:])*)?\Z", re.DOTALL
 )
 _UPDATE: Final = re.compile(r"(UPDATE \w+ SET .*)\n WHERE (.*)\Z", re.DOTALL)
-_folders: list[Path] = [Path(__file__).parent / "sql"]
+_FOLDER: Final = Path(__file__).parent / "sql"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,6 @@ class Statement:
     block: str | None = None  # the same for several rows in one step: `many` puts their placeholders in
 
 
-def register(folder: Path) -> None:
-    """Add another package's folder of .sql files."""
-    if folder not in _folders:
-        _folders.append(folder)
-        statements.cache_clear()
-
-
 @cache
 def statements(dialect: Dialect) -> dict[str, Statement]:
     """Read every statement in one dialect."""
@@ -63,7 +56,7 @@ def statements(dialect: Dialect) -> dict[str, Statement]:
     fragments: dict[str, str] = {}
     chosen: set[str] = set()
     at_once: set[str] = set()
-    for path in sorted(file for folder in _folders for file in folder.glob("*.sql")):
+    for path in sorted(_FOLDER.glob("*.sql")):
         for fragment, name, columns, together, only, body in _entries(path.read_text(encoding="utf-8")):
             if columns:
                 order[name] = columns
@@ -121,7 +114,7 @@ def _prepared(name: str, body: str, columns: tuple[str, ...], fragments: dict[st
 
 
 def _block(body: str, columns: tuple[str, ...]) -> str | None:
-    """Give the text that does for many rows in one step what the statement does for one; None where nothing says how."""
+    """Return the text that does for many rows in one step what the statement does for one; None where nothing says how."""
     places = {column: f"given.column{number}" for number, column in enumerate(columns, 1)}
 
     def named(text: str) -> str:

@@ -1,8 +1,8 @@
-"""Lists of work, in the formats people already have. `read_list` streams; a line that is no good is a value, not the end."""
+"""Readers for lists of URLs in common formats. `read_list` streams jobs; an invalid line is yielded as a `BadLine`."""
 
 from __future__ import annotations
 
-from longshore.first_use import names_of
+from longshore.lazy_imports import names_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

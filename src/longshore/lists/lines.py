@@ -1,4 +1,4 @@
-"""Bytes to lines, with numbers and a limit: a list may be a pipe, a gzip file, or have no line end at all."""
+"""Split bytes into numbered lines of limited length: a list may be a pipe, a gzip file, or have no line end at all."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that could not become a job: its number and why. The others go on."""
+    """A line that could not become a job, with its number and the reason. Reading continues."""
 
     line: int
     message: str
 
 
 class NoDownload(BadLine):
-    """A row of our own manifest for a job that fetched nothing: passed over, not refused."""
+    """A row of a Longshore manifest for a job that fetched nothing: skipped, not rejected."""
 
 
 class Blocks:
-    """A stream's bytes in blocks, unpacked if it is gzip, with its head for whoever must recognise it."""
+    """A stream's bytes in blocks, decompressed if it is gzip, with its head for format detection."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.stream = stream
@@ -41,7 +41,7 @@ class Blocks:
         self.head = self._grow_head(first).removeprefix(_BOM)
 
     def _grow_head(self, head: bytes) -> bytes:
-        """Read on until the first line that says something is whole."""
+        """Read until the first line that is neither empty nor a comment is complete."""
         while len(head) < HEAD and not _has_a_line(head):
             more = next(self._raw, b"")
             if not more:
@@ -60,7 +60,7 @@ def _has_a_line(head: bytes) -> bool:
 
 
 def _raw_blocks(stream: BinaryIO) -> Iterator[bytes]:
-    # read1 gives what a pipe has now: work begins before the writer ends.
+    # read1 returns the bytes that a pipe has now, so that work begins before the writer ends.
     read = getattr(stream, "read1", stream.read)
     while block := read(BLOCK):
         yield block
@@ -90,7 +90,7 @@ def _unpacked(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def split_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | BadLine]]:
-    """Cut blocks into numbered lines without their ends; a line beyond the limit is bad and skipped."""
+    """Split blocks into numbered lines without line ends; yield a line beyond the limit as `BadLine`."""
     number, rest, skipping = 1, b"", False
     for block in blocks:
         lines = (rest + block).split(b"\n")
@@ -108,7 +108,7 @@ def split_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | BadLine]
 
 
 def text_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, str | BadLine]]:
-    """Decode lines; what is not UTF-8 is bad."""
+    """Decode lines; yield a line that is not UTF-8 as `BadLine`."""
     for number, line in split_lines(blocks):
         if isinstance(line, BadLine):
             yield number, line

@@ -1,4 +1,4 @@
-"""Manifests: BagIt's `fetch.txt`, and `SHA256SUMS` with the URL that its names are seen from."""
+"""Manifests: BagIt's `fetch.txt`, and `SHA256SUMS` with the base URL of its names."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
+from longshore.domain.identity.requests import DIGEST_LENGTHS, download_request
 from longshore.domain.model import JobRequest
-from longshore.domain.requests import DIGEST_LENGTHS, download_request
 from longshore.errors import BadInput
 from longshore.lists.lines import BadLine, text_lines
 
@@ -20,7 +20,7 @@ _ESCAPES: Final = {"\\\\": "\\", "\\n": "\n", "\\r": "\r"}
 
 
 def safe_name(name: str) -> str:
-    """Refuse a name that leads out of where it is meant to lie."""
+    """Return the name; raise `BadInput` if it points outside its directory."""
     if name.startswith(("/", "~")) or "\\" in name or ".." in name.split("/") or "\0" in name:
         raise BadInput(f"the name leads outside: {name[:120]!r}")
     return name
@@ -55,7 +55,7 @@ def _unescape(match: re.Match[str]) -> str:
 def read_sums(blocks: Iterator[bytes], base_url: str | None) -> Iterator[JobRequest | BadLine]:
     """Read lines of `sha256sum` and its siblings; each name is fetched from under the base URL."""
     if not base_url:
-        raise BadInput("a list of checksums needs the URL that its names are seen from", hint="add --base-url URL")
+        raise BadInput("a list of checksums needs the base URL of its names", hint="add --base-url URL")
     base = base_url if base_url.endswith("/") else base_url + "/"
     for number, line in text_lines(blocks):
         if isinstance(line, BadLine):
@@ -65,7 +65,7 @@ def read_sums(blocks: Iterator[bytes], base_url: str | None) -> Iterator[JobRequ
 
 
 def parse_sum(line: str) -> tuple[str, str, str]:
-    """Take one line apart: algorithm, digest, name."""
+    """Parse one line into algorithm, digest and name."""
     if match := BSD_LINE.match(line):
         return match[1].lower(), match[3].lower(), match[2]
     match = SUM_LINE.match(line)

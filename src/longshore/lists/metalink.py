@@ -1,9 +1,10 @@
-"""Metalink 4 (RFC 5854), read as it streams in.
+"""A streaming reader for Metalink 4 (RFC 5854).
 
-The parser never fetches anything and refuses every document type declaration: there are no entities, so none explode.
-A file is refused when a value of it cannot be read, when two of its values contradict each other, and when it has hashes but
-none of a type that we can compute: it must not be taken as if it could be verified. Beside one that can be computed, a hash
-of an unknown type is passed over.
+The parser never fetches anything and rejects every document type declaration, and with it all entity expansion attacks.
+A file is rejected if one of its values cannot be parsed, if two of its values contradict each other, or if none of its
+hashes covers the whole file with a supported algorithm, because it would seem verifiable without being so. Next to a
+supported hash, hashes of unknown types are ignored. Next to a supported URL, URLs of other schemes (rsync, magnet) are
+ignored.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from dataclasses import dataclass, field
 from typing import Final
 from xml.parsers import expat
 
+from longshore.domain.identity.requests import DIGEST_LENGTHS, download_request, without_other_schemes
 from longshore.domain.model import JobRequest
-from longshore.domain.requests import DIGEST_LENGTHS, download_request
 from longshore.errors import BadInput
 from longshore.lists.lines import BadLine, agreed
 
 NAMESPACE: Final = "urn:ietf:params:xml:ns:metalink"
-_LAST: Final = 999_999  # what RFC 5854 says of a URL without priority
+_LAST: Final = 999_999  # RFC 5854: the priority of a URL without one
 _PRIORITY: Final = re.compile(r"0{0,8}[1-9][0-9]{0,5}\Z")
 _SIZE: Final = re.compile(r"[0-9]{1,19}\Z")
 _MAX_TEXT: Final = 64 << 10
@@ -30,7 +31,7 @@ _MAX_DEPTH: Final = 64
 
 
 class _Refused(Exception):
-    """The document uses what no Metalink needs."""
+    """The document uses XML features that Metalink does not need."""
 
 
 @dataclass(slots=True)
@@ -40,13 +41,15 @@ class _File:
     sizes: set[str] = field(default_factory=set)
     urls: list[tuple[str, str]] = field(default_factory=list)  # priority, URL
     hashes: set[tuple[str, str]] = field(default_factory=set)  # type, value
+    has_pieces: bool = False
 
     def request(self) -> JobRequest | BadLine:
-        """Make the job: URLs by priority, the best first."""
+        """Return the job, with the URLs sorted by priority, the best first."""
         try:
             ordered = [
                 url for _, url in sorted(((_priority(text), url) for text, url in self.urls), key=lambda p: p[0])
             ]
+            ordered = without_other_schemes(ordered)
             if not ordered:
                 raise BadInput(f"file {self.name or ''!r:.100} has no url")
             return download_request(
@@ -64,6 +67,10 @@ class _File:
         return int(first)
 
     def _digests(self) -> list[tuple[str, str]]:
+        if self.has_pieces and not self.hashes:
+            raise BadInput(
+                "the file has hashes of its pieces only, which are not checked here; it needs a hash of the whole"
+            )
         known = {(name, value) for name, value in self.hashes if name.replace("-", "") in DIGEST_LENGTHS}
         if self.hashes and not known:
             types = ", ".join(sorted({name or "none" for name, _ in self.hashes}))
@@ -82,7 +89,7 @@ def _priority(text: str) -> int:
 
 
 class _Reader:
-    """The handlers that expat calls, and the files that are ready."""
+    """The handlers for expat, and the files parsed so far."""
 
     def __init__(self) -> None:
         self.ready: deque[JobRequest | BadLine] = deque()
@@ -100,7 +107,7 @@ class _Reader:
         self.parser.buffer_text = True
 
     def refuse(self, *_: object) -> None:
-        """Stop at a document type or an entity."""
+        """Reject a document type or an entity."""
         raise _Refused("document types and entities are refused")
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
@@ -117,14 +124,14 @@ class _Reader:
             self.file = _File(self.parser.CurrentLineNumber, attributes.get("name"))
 
     def characters(self, data: str) -> None:
-        """Collect text, as much as a Metalink can mean."""
+        """Collect text, up to a limit."""
         self.length += len(data)
         if self.length > _MAX_TEXT:
             raise _Refused("an element has too much text")
         self.text.append(data)
 
     def end(self, _tag: str) -> None:
-        """Leave an element: keep what it says of its file."""
+        """Leave an element and store its value in the current file."""
         text = "".join(self.text).strip()
         self.text.clear()
         if self.file is not None and len(self.path) == 3:
@@ -135,7 +142,9 @@ class _Reader:
         self.path.pop()
 
     def _keep(self, file: _File, name: str, text: str) -> None:
-        if name == "size":
+        if name == "pieces":
+            file.has_pieces = True
+        elif name == "size":
             file.sizes.add(text)
         elif name == "hash":
             file.hashes.add((self.attributes.get("type", "").strip().lower(), text.lower()))
@@ -144,7 +153,7 @@ class _Reader:
 
 
 def read_metalink(blocks: Iterator[bytes]) -> Iterator[JobRequest | BadLine]:
-    """Read the files of a Metalink; when the document breaks, what came before stands and the break is reported."""
+    """Yield the files of a Metalink; after an XML error, yield a `BadLine` and stop."""
     reader = _Reader()
     try:
         for block in blocks:
@@ -152,9 +161,9 @@ def read_metalink(blocks: Iterator[bytes]) -> Iterator[JobRequest | BadLine]:
             while reader.ready:
                 yield reader.ready.popleft()
         reader.parser.Parse(b"", True)
-    except (expat.ExpatError, _Refused, ValueError, LookupError) as error:  # the last two: of a declared encoding
+    except (expat.ExpatError, _Refused, ValueError, LookupError) as error:  # the last two: a bad declared encoding
         yield from reader.ready
         reason = expat.ErrorString(error.code) if isinstance(error, expat.ExpatError) else str(error)
-        yield BadLine(reader.parser.CurrentLineNumber, f"the document ends here for us: {reason}")
+        yield BadLine(reader.parser.CurrentLineNumber, f"the document cannot be read beyond this line: {reason}")
         return
     yield from reader.ready

@@ -1,15 +1,17 @@
-"""Which format is this? Told by what is inside, never by the file's name."""
+"""Detect the format of a list by its contents, never by the file's name."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import BinaryIO, Final
 
 from longshore.domain.model import JobRequest
 from longshore.errors import BadInput
+from longshore.lists.integrity import closed_quotes, whole
 from longshore.lists.lines import BadLine, Blocks
-from longshore.lists.soundness import closed_quotes, whole
 
 FORMATS: Final = {
     "urls": "one URL per line",
@@ -29,47 +31,49 @@ _HEADING: Final = re.compile(r'(?:^|[,;\t])\s*"?url"?\s*(?:$|[,;\t])', re.IGNORE
 
 def read_list(
     stream: BinaryIO,
-    format: str | None = None,  # noqa: A002 (what everybody calls it)
+    format: str | None = None,  # noqa: A002 (the usual name)
     *,
     base_url: str | None = None,
     sums: Mapping[str, str] | None = None,
+    unknown: Counter[str] | None = None,
 ) -> Iterator[JobRequest | BadLine]:
-    """Stream the jobs of a list. A line that is no good comes as `BadLine`; a file that is no list raises `BadInput`.
+    """Yield the jobs of a list, and a `BadLine` for each invalid line; raise `BadInput` if the file is not a list.
 
-    A damaged gzip, Parquet or XML file, or a CSV file with a quote that is never closed, raises before it gives a single job: nothing of it is done by halves.
+    A damaged gzip, Parquet or XML file, or a CSV file with an unclosed quote, raises before the first job, so that it
+    is never processed in part. `unknown` counts the unknown fields of records.
     """
     if format is not None and format not in FORMATS:
-        raise BadInput(f"there is no list format {format!r}: {', '.join(FORMATS)}")
+        raise BadInput(f"unknown list format {format!r}; choose one of {', '.join(FORMATS)}")
     stream = whole(stream)
     start = stream.tell() if stream.seekable() else None
     blocks = Blocks(stream)
     kind = format or recognise(blocks.head)
     if kind == "csv":
         blocks = closed_quotes(stream, start, blocks)
-    return _reader(kind, blocks, base_url, sums)
+    return _reader(kind, blocks, base_url, sums, unknown)
 
 
 def _reader(
-    kind: str, blocks: Blocks, base_url: str | None, sums: Mapping[str, str] | None
+    kind: str, blocks: Blocks, base_url: str | None, sums: Mapping[str, str] | None, unknown: Counter[str] | None
 ) -> Iterator[JobRequest | BadLine]:
-    from longshore.lists import manifests, metalink, records, urls, works
+    from longshore.lists import manifests, metalink, scholarly_works, tables, urls
 
-    rest = iter(blocks)
+    rest, make = iter(blocks), partial(tables.request_of, unknown=unknown)
     match kind:
         case "jsonl":
-            return records.read_jsonl(rest)
+            return tables.read_jsonl(rest, make)
         case "openalex":
-            return records.read_jsonl(rest, works.openalex_work)
+            return tables.read_jsonl(rest, scholarly_works.openalex_work)
         case "unpaywall":
-            return records.read_jsonl(rest, works.unpaywall_work)
+            return tables.read_jsonl(rest, scholarly_works.unpaywall_work)
         case "csv":
-            return records.read_csv(rest)
+            return tables.read_csv(rest, make)
         case "parquet":
-            return records.read_parquet(blocks.stream)
+            return tables.read_parquet(blocks.stream, unknown)
         case "metalink":
             return metalink.read_metalink(rest)
         case "arxiv":
-            return works.read_arxiv(rest)
+            return scholarly_works.read_arxiv(rest)
         case "fetch":
             return manifests.read_fetch(rest, sums)
         case "sums":
@@ -79,7 +83,7 @@ def _reader(
 
 
 def recognise(head: bytes) -> str:
-    """Name the format of a list by its beginning; raise `BadInput` for what is clearly no list."""
+    """Return the format of a list by its first bytes; raise `BadInput` if they are clearly not a list."""
     if head.startswith(b"PAR1"):
         return "parquet"
     if (at := head[:4096].find(b"\0")) >= 0:
@@ -109,7 +113,7 @@ def _first_line(head: bytes) -> str:
 
 def _recognise_line(line: str) -> str:
     from longshore.lists.manifests import BSD_LINE, FETCH_LINE, SUM_LINE
-    from longshore.lists.works import ARXIV_ID
+    from longshore.lists.scholarly_works import ARXIV_ID
 
     if "://" not in line and _HEADING.search(line):
         return "csv"

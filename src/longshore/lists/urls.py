@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from longshore.domain.identity.requests import download_request, plain_request
 from longshore.domain.model import JobRequest
-from longshore.domain.requests import download_request, plain_request
 from longshore.errors import BadInput, NotAUrl
 from longshore.lists.lines import BadLine, agreed, text_lines
 
@@ -58,7 +58,7 @@ class _Item:
         self.bad: BadLine | None = None
 
     def add(self, number: int, name: str, value: str) -> None:
-        """Take one option; those that say how aria2 should work mean nothing here."""
+        """Add one option; ignore options that control aria2 itself."""
         if self.options is None:
             self.options = {"headers": [], "digests": []}
         if name == "out":
@@ -79,7 +79,7 @@ class _Item:
             self.options["headers"].append((_HEADERS[name], value))
 
     def request(self) -> JobRequest | BadLine:
-        """Make the job, or say what is wrong with it."""
+        """Return the job, or a `BadLine` with the problem."""
         if self.bad is not None:
             return self.bad
         if self.options is None and (plain := plain_request(self.line)) is not None:

@@ -2,59 +2,54 @@
 
 from __future__ import annotations
 
-from longshore.first_use import names_of
+from longshore.lazy_imports import names_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from longshore.store.contract import Staged, Store
-    from longshore.store.local import LocalStore
-    from longshore.store.names import shard_of
-    from longshore.store.opening import missing_store, open_store
-    from longshore.store.parts import Part, PartFacts
-    from longshore.store.placing import place
-    from longshore.store.pump import Pump
-    from longshore.store.records import Held, Problem, Quarantined
-    from longshore.store.room import QuotaSettings, Reservation, Room
-    from longshore.store.settings import StoreSettings
+    from longshore.store.api import Staged, Store
+    from longshore.store.blob_names import shard_of
+    from longshore.store.local.link_out import place
+    from longshore.store.local.store import LocalStore
+    from longshore.store.open import missing_store, open_store
+    from longshore.store.records import Problem, Quarantined, StoredBlob
+    from longshore.store.staging.part_writer import PartWriter
+    from longshore.store.staging.parts import Part, PartFacts
+    from longshore.store.staging.reservations import Reservation, TenantQuota
 else:
     __getattr__ = names_of(
         __name__,
         {
-            "Held": ".records",
-            "LocalStore": ".local",
-            "Part": ".parts",
-            "PartFacts": ".parts",
+            "StoredBlob": ".records",
+            "LocalStore": ".local.store",
+            "Part": ".staging.parts",
+            "PartFacts": ".staging.parts",
             "Problem": ".records",
-            "Pump": ".pump",
+            "PartWriter": ".staging.part_writer",
             "Quarantined": ".records",
-            "QuotaSettings": ".room",
-            "Reservation": ".room",
-            "Room": ".room",
-            "Staged": ".contract",
-            "Store": ".contract",
-            "StoreSettings": ".settings",
-            "missing_store": ".opening",
-            "open_store": ".opening",
-            "place": ".placing",
-            "shard_of": ".names",
+            "Reservation": ".staging.reservations",
+            "TenantQuota": ".staging.reservations",
+            "Staged": ".api",
+            "Store": ".api",
+            "missing_store": ".open",
+            "open_store": ".open",
+            "place": ".local.link_out",
+            "shard_of": ".blob_names",
         },
     )
 
 
 __all__ = [
-    "Held",
     "LocalStore",
     "Part",
     "PartFacts",
+    "PartWriter",
     "Problem",
-    "Pump",
     "Quarantined",
-    "QuotaSettings",
     "Reservation",
-    "Room",
     "Staged",
     "Store",
-    "StoreSettings",
+    "StoredBlob",
+    "TenantQuota",
     "missing_store",
     "open_store",
     "place",

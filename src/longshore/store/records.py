@@ -1,4 +1,4 @@
-"""Records that a store hands over about what it holds."""
+"""Records that describe the contents of a store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from longshore.domain.model import Scope
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StoredBlob:
     """One blob as a walk finds it."""
 
     scope: Scope
@@ -21,13 +21,13 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """Something out of reach."""
+    """An item in quarantine."""
 
     scope: Scope
     name: str
-    sha256: str | None  # None: a body that failed its verdict
+    sha256: str | None  # None: a body that failed validation
     size_bytes: int
-    at: int  # microseconds, when it was taken
+    at: int  # microseconds, when it was quarantined
     why: str = field(default="", compare=False)  # a hint, for people
 
 

@@ -1,20 +1,19 @@
-"""Bytes over the network: libcurl on the event loop, behind one narrow seam."""
+"""Network transfers: libcurl on the event loop, behind a narrow interface."""
 
-from longshore.domain.addresses import NetworkPolicy
-from longshore.domain.heads import Head
-from longshore.domain.limits import Credential, TransferSettings
-from longshore.transfer.asks import Answer, Ask, Discard, Memory, Sink
+from longshore.domain.policy.network import NetworkPolicy
+from longshore.domain.transfer.credentials import Credential
+from longshore.domain.transfer.response_head import Head
 from longshore.transfer.client import Transfer
+from longshore.transfer.request import Answer, Discard, FetchRequest, Memory, Sink
 
 __all__ = [
     "Answer",
-    "Ask",
     "Credential",
     "Discard",
+    "FetchRequest",
     "Head",
     "Memory",
     "NetworkPolicy",
     "Sink",
     "Transfer",
-    "TransferSettings",
 ]

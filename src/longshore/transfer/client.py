@@ -1,4 +1,4 @@
-"""Fetch and probe: the one seam that the engine sees. Redirects are walked here, each hop judged before it is taken."""
+"""Fetch and probe: the interface for the engine. It follows redirects and checks each hop before the request."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from typing import Final, Self
 
 import pycurl
 
-from longshore.domain.addresses import NetworkPolicy
-from longshore.domain.heads import Head, retry_after_s
-from longshore.domain.limits import Credential, TransferSettings, credential_for
+from longshore.config.credentials import credentials, with_netrc
+from longshore.domain.policy.network import NetworkPolicy
 from longshore.domain.reasons import http_reason
-from longshore.domain.redirects import ANYWHERE, NOT_A_JOBS, REDIRECTS, Target, next_target, read_target
-from longshore.domain.verdict import is_challenge
+from longshore.domain.settings import Settings, revealed
+from longshore.domain.transfer.content_checks import is_challenge
+from longshore.domain.transfer.credentials import Credential, credential_for
+from longshore.domain.transfer.redirects import ANYWHERE, NOT_A_JOBS, REDIRECTS, Target, next_target, read_target
+from longshore.domain.transfer.response_head import Head, retry_after_s
 from longshore.errors import Reasoned
-from longshore.transfer.asks import Answer, Ask, Sink
 from longshore.transfer.cookies import Cookies
-from longshore.transfer.gate import Gate
-from longshore.transfer.header_lines import HeaderLine, as_received, as_written, check_settings, credential_lines
-from longshore.transfer.line import Line
-from longshore.transfer.reactor import Reactor
-from longshore.transfer.remote import RemoteFile
-from longshore.transfer.trust import ca_file, with_netrc
-from longshore.transfer.watchdog import Watchdog
+from longshore.transfer.descriptor_gate import DescriptorGate
+from longshore.transfer.easy_handle import EasyHandle
+from longshore.transfer.ftp import RemoteFile
+from longshore.transfer.header_lines import HeaderLine, as_received, as_written, check_header_values, credential_lines
+from longshore.transfer.multi_loop import MultiLoop
+from longshore.transfer.request import Answer, FetchRequest, Sink
+from longshore.transfer.stall_watchdog import Watchdog
+from longshore.transfer.tls import ca_file
 
 _LITERAL: Final = re.compile(r"[\d.]+\Z|.*:", re.ASCII)
 _IDENTITY: Final = "Accept-Encoding: identity"
@@ -34,24 +36,29 @@ _PLAIN: Final[list[HeaderLine]] = [_IDENTITY]
 
 
 class NoPieceError(Exception):
-    """This piece cannot be had like the first answer: one stream must do."""
+    """A piece cannot be fetched separately; the body must be fetched as one stream."""
 
 
 class Transfer:
-    """Transfers of one event loop. Make it inside the loop and close it there."""
+    """Transfers of one event loop. Create and close it inside the loop."""
 
-    def __init__(self, settings: TransferSettings | None = None, policy: NetworkPolicy | None = None) -> None:
-        self.settings = settings = settings or TransferSettings()
-        check_settings(settings)
+    def __init__(
+        self, settings: Settings | None = None, policy: NetworkPolicy | None = None, *, connections: int = 64
+    ) -> None:
+        settings = settings or Settings()
+        self._settings, self._limits = settings, settings.transfer
+        self.proxy = revealed(settings.network.proxy)
+        table = credentials(settings)
+        check_header_values(settings.network.user_agent, table)
         self.policy = policy or NetworkPolicy()
         self._loop = asyncio.get_running_loop()
-        self._reactor = Reactor(self._loop, connections=settings.connections)
-        self._gate = Gate(settings.concurrency)
-        self._watchdog = Watchdog(self._loop, self._reactor, settings)
-        self._idle: list[Line] = []
-        self._unclean: set[str] = set()  # hosts that send more than their answers: each request has its own connection
-        self._ca_file = ca_file(settings.ca_file)
-        self._credentials = with_netrc(settings.credentials, settings.netrc)
+        self._reactor = MultiLoop(self._loop, connections=connections)
+        self._gate = DescriptorGate(settings.transfer.concurrency)
+        self._watchdog = Watchdog(self._loop, self._reactor, settings.transfer)
+        self._idle: list[EasyHandle] = []
+        self._unclean: set[str] = set()  # hosts that send excess bytes: each request uses a new connection
+        self._ca_file = ca_file(settings.network.ca_file)
+        self._credentials = with_netrc(table, settings.network.netrc)
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -61,34 +68,35 @@ class Transfer:
         await self.close()
 
     async def close(self) -> None:
-        """End what is running and close every connection."""
+        """Stop the running transfers and close every connection."""
         if self._closed:
             return
         self._closed = True
         self._watchdog.close()
         stopped = Reasoned("interrupted", "the transfer was stopped")
         for exchange in self._reactor.exchanges():
-            if isinstance(exchange, Line):
+            if isinstance(exchange, EasyHandle):
                 exchange.stop(stopped)
         for line in self._idle:
             line.close()
         self._idle.clear()
         self._reactor.close()
 
-    async def fetch(self, ask: Ask, sink: Sink) -> Answer:
-        """GET: give the body to the sink. Raise `Reasoned` for every end that is not the body, 304 or 416 asked for."""
+    async def fetch(self, ask: FetchRequest, sink: Sink) -> Answer:
+        """GET a URL and write the body to the sink; raise `Reasoned` unless it is the body or a requested 304, 416."""
         return await self.guard(ask, self._walk(ask, sink))
 
     @property
     def short(self) -> bool:
-        """Tell whether descriptors are short, so that requests wait for each other's places."""
+        """Return whether file descriptors are scarce, so that requests wait for one another."""
         return self._gate.limit is not None
 
-    async def fetch_piece(self, ask: Ask, sink: Sink) -> Answer:
-        """GET a piece of a body while another request for it runs: one exchange with the URL that gave the first answer.
+    async def fetch_piece(self, ask: FetchRequest, sink: Sink) -> Answer:
+        """GET a piece of a body while another request for it runs: one exchange with the URL of the first response.
 
-        Raise `NoPieceError` instead of waiting for a place, of which the other request holds one, and instead of following a
-        redirect, which would move that request's slot to another host. The ask's own deadline and cancel event are not read.
+        Raise `NoPieceError` instead of waiting at the descriptor gate, which the other request has passed, and instead
+        of following a redirect, which would move that request's slot to another host. Ignore the deadline and cancel
+        event.
         """
         started = time.monotonic()
         target = read_target(ask.url)
@@ -101,13 +109,13 @@ class Transfer:
             raise NoPieceError("redirected")
         return self._concluded(ask, line, head, started)
 
-    async def probe(self, ask: Ask) -> Answer:
-        """HEAD: the same without a body."""
+    async def probe(self, ask: FetchRequest) -> Answer:
+        """HEAD a URL: the same as `fetch`, without a body."""
         return await self.guard(ask, self._walk(ask, None))
 
-    async def guard(self, ask: Ask, work: Coroutine[None, None, Answer]) -> Answer:
-        """Do the work under the ask's own deadline and cancel event, if it has them."""
-        deadline = ask.deadline_s if ask.deadline_s is not None else self.settings.deadline_s
+    async def guard(self, ask: FetchRequest, work: Coroutine[None, None, Answer]) -> Answer:
+        """Await `work` with the request's deadline and cancel event, if it has them."""
+        deadline = ask.deadline_s if ask.deadline_s is not None else self._limits.deadline_s
         if not deadline and ask.cancel is None:
             return await work
         task = asyncio.ensure_future(work)
@@ -127,8 +135,8 @@ class Transfer:
                 task.cancel()
                 await asyncio.wait({task})
 
-    async def _walk(self, ask: Ask, sink: Sink | None) -> Answer:
-        """Follow redirects to the answer; every hop is judged, asks for its slot and gets only its own secrets."""
+    async def _walk(self, ask: FetchRequest, sink: Sink | None) -> Answer:
+        """Follow redirects to the final response; check each hop, acquire its slot and send it only its own secrets."""
         started = time.monotonic()
         target = first = read_target(ask.url)
         cookies: Cookies | None = None
@@ -148,15 +156,15 @@ class Transfer:
             target = await self._hop(ask, target, head, len(hops))
             state = f"{target.url} {cookies.line(target.url) if cookies else None}"
             if target.url in seen and (cookies is None or state in seen):
-                raise Reasoned("redirect_loop", f"{target.host}: the redirects go in a circle")
+                raise Reasoned("redirect_loop", f"{target.host}: the redirects form a loop")
             seen |= {target.url, state}
 
     async def _exchange(
-        self, ask: Ask, target: Target, headers: list[HeaderLine], sink: Sink | None, hops: tuple[str, ...]
-    ) -> Line:
-        """Send one request and return its line when the answer is over."""
+        self, ask: FetchRequest, target: Target, headers: list[HeaderLine], sink: Sink | None, hops: tuple[str, ...]
+    ) -> EasyHandle:
+        """Send one request and return its handle when the response is complete."""
         await self._gate.enter()
-        line: Line | None = None
+        line: EasyHandle | None = None
         well = False
         try:
             line = self._line(target)
@@ -172,7 +180,7 @@ class Transfer:
             well = True
         except BaseException:
             if line is not None:
-                line.close()  # a handle that was cut in the middle is not used again
+                line.close()  # an interrupted handle is not reused
             raise
         finally:
             self._gate.leave(starved=line is not None and line.starved, well=well)
@@ -181,40 +189,46 @@ class Transfer:
         self._give_back(line)
         return line
 
-    def _line(self, target: Target) -> Line:
+    def _line(self, target: Target) -> EasyHandle:
         if self._closed:
             raise Reasoned("interrupted", "the transfer is closed")
-        if self.settings.proxy is not None:
+        if self.proxy is not None:
             self._check_by_name(target)
         self._watchdog.wake()
         if target.scheme not in ("http", "https"):
-            line = RemoteFile(self._reactor, self.settings, self.policy, self._ca_file)
+            line = RemoteFile(self._reactor, self._settings, self.policy, self._ca_file)
             line.identify(target, target.credential or self._credential(target))
             return line
-        return self._idle.pop() if self._idle else Line(self._reactor, self.settings, self.policy, self._ca_file)
+        return self._idle.pop() if self._idle else EasyHandle(self._reactor, self._settings, self.policy, self._ca_file)
 
     def _check_by_name(self, target: Target) -> None:
-        """Judge what can be judged when a proxy connects for us: literal addresses and names that mean this machine."""
+        """Check literal addresses and names of this machine; a proxy resolves all other names."""
         name = target.hostname.rstrip(".")
         local = name == "localhost" or name.endswith(".localhost")
         literal = "127.0.0.1" if local else name if _LITERAL.match(name) else None
         if literal is not None and (word := self.policy.refusal(literal)) is not None:
             raise Reasoned("forbidden_address", f"{target.host} is an address that is not public ({word})")
 
-    def _give_back(self, line: Line) -> None:
-        if not line.spent and not isinstance(line, RemoteFile) and len(self._idle) < self.settings.concurrency:
+    def _give_back(self, line: EasyHandle) -> None:
+        if not line.spent and not isinstance(line, RemoteFile) and len(self._idle) < self._limits.concurrency:
             self._idle.append(line)
 
-    def _most(self, ask: Ask) -> int:
-        return self.settings.max_bytes if ask.max_bytes is None else min(ask.max_bytes, self.settings.max_bytes)
+    def _most(self, ask: FetchRequest) -> int:
+        return self._limits.max_bytes if ask.max_bytes is None else min(ask.max_bytes, self._limits.max_bytes)
 
-    def _headers(self, ask: Ask, target: Target, *, own: bool, cookies: Cookies | None) -> list[HeaderLine]:
-        """Give the header lines for one hop: what the job adds goes to its own origin, secrets to their own host."""
+    def _headers(self, ask: FetchRequest, target: Target, *, own: bool, cookies: Cookies | None) -> list[HeaderLine]:
+        """Return the header lines for one hop: the job's headers only for its origin, secrets only for their host."""
         credential = target.credential or self._credential(target)
         if not ask.headers and not ask.ranged and not ask.conditional and credential is None and cookies is None:
             return _PLAIN
         lines: list[HeaderLine] = [_IDENTITY, *map(as_received, ask.conditions())]
-        lines += [as_written(f"{name}: {value}") for name, value in ask.headers if _may_send(name.lower(), own=own)]
+        lines += [
+            as_written(
+                f"{name}: {value}" if value else f"{name};"
+            )  # libcurl writes `Name;` as a header without a value
+            for name, value in ask.headers
+            if _may_send(name.lower(), own=own)
+        ]
         named = {name.lower() for name, _ in ask.headers} if own else ()
         if credential is not None and "authorization" not in named:
             lines += credential_lines(credential)
@@ -227,23 +241,23 @@ class Transfer:
             return None
         return credential_for(self._credentials, target.scheme, target.host, target.hostname)
 
-    async def _hop(self, ask: Ask, current: Target, head: Head, count: int) -> Target:
-        if count > self.settings.max_redirects:
-            raise Reasoned("redirect_loop", f"{current.host}: more than {self.settings.max_redirects} redirects")
+    async def _hop(self, ask: FetchRequest, current: Target, head: Head, count: int) -> Target:
+        if count > self._limits.max_redirects:
+            raise Reasoned("redirect_loop", f"{current.host}: more than {self._limits.max_redirects} redirects")
         target = next_target(current, head.headers.get("location"))
         if ask.on_hop is not None and target.host != current.host and not await ask.on_hop(target.host):
             raise Reasoned("host_busy", f"{target.host} has no free slot", hint=target.host)
         return target
 
-    def _concluded(self, ask: Ask, line: Line, head: Head, started: float) -> Answer:
+    def _concluded(self, ask: FetchRequest, line: EasyHandle, head: Head, started: float) -> Answer:
         self._judge(ask, head, line)
         answer = self._answer(line, head, started)
         if line.spent:
             line.close()
         return answer
 
-    def _judge(self, ask: Ask, head: Head, line: Line) -> None:
-        """Raise for an answer that is none."""
+    def _judge(self, ask: FetchRequest, head: Head, line: EasyHandle) -> None:
+        """Raise `Reasoned` for an unacceptable response."""
         status = head.status
         if status in (200, 206):
             span = head.content_range.length if status == 206 and head.content_range else None
@@ -253,7 +267,7 @@ class Transfer:
         if (status == 304 and ask.conditional) or (status == 416 and ask.ranged):
             return
         if status == 304:
-            raise Reasoned("protocol_error", f"{line.target.host}: not modified, but nobody asked")
+            raise Reasoned("protocol_error", f"{line.target.host}: 304 Not Modified to an unconditional request")
         wait = retry_after_s(head.headers.get("retry-after"), now=time.time(), date=head.headers.get("date"))
         if is_challenge(head.status, head.headers, line.kept):
             raise Reasoned(
@@ -261,7 +275,7 @@ class Transfer:
             )
         raise Reasoned(http_reason(status), f"{line.target.host} answered {status}", retry_after_s=wait)
 
-    def _answer(self, line: Line, head: Head, started: float) -> Answer:
+    def _answer(self, line: EasyHandle, head: Head, started: float) -> Answer:
         easy = line.easy
         return Answer(
             head=head,
@@ -273,5 +287,5 @@ class Transfer:
 
 
 def _may_send(name: str, *, own: bool) -> bool:
-    """Tell whether a job's header goes to this hop. (Planning refuses the others; older programs did not.)"""
+    """Return whether a job's header is sent to this hop. (Planning rejects the others; older versions did not.)"""
     return name not in NOT_A_JOBS and (own or name in ANYWHERE)

@@ -1,4 +1,4 @@
-"""Cookies of one walk: what a redirect sets, the next hop may need. They live no longer than one fetch."""
+"""Cookies of one redirect chain: the next hop may need them. They are discarded after the fetch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.request import Request
 
 
 class _Answer:
-    """As much of a response as the standard library's jar looks at."""
+    """The part of a response that the standard library's cookie jar reads."""
 
     def __init__(self, lines: tuple[str, ...]) -> None:
         self._message = Message()
@@ -22,25 +22,23 @@ class _Answer:
 
 
 class Cookies:
-    """A jar for one walk; empty until a redirect sets something."""
+    """A cookie jar for one redirect chain; empty until a redirect sets a cookie."""
 
     def __init__(self) -> None:
         self._jar: CookieJar | None = None
 
     def take(self, url: str, lines: tuple[str, ...]) -> None:
-        """Keep what an answer set, as far as its host may set it."""
+        """Store the cookies of a response that its host is allowed to set."""
         if not lines:
             return
         if self._jar is None:
             self._jar = CookieJar(DefaultCookiePolicy(strict_domain=True))
         for line in lines[:50]:
-            with contextlib.suppress(
-                Exception
-            ):  # the standard library's parser trips over some; such a cookie is not kept
+            with contextlib.suppress(Exception):  # the standard library's parser fails on some cookies; ignore them
                 self._jar.extract_cookies(cast("Any", _Answer((line,))), Request(url))
 
     def line(self, url: str) -> str | None:
-        """Give the Cookie header line for a URL, if there is anything to send."""
+        """Return the Cookie header line for a URL; None without cookies."""
         if self._jar is None:
             return None
         request = Request(url)

@@ -1,18 +1,18 @@
 """Request header lines as bytes.
 
-Two kinds of text become header lines. What a server sent (validators, cookies) has one character per byte and goes back as
-exactly those bytes. What a person wrote (a job's headers, credentials, the user agent) is sent as UTF-8. Lines of plain ASCII
-stay text, which libcurl takes as it is.
+Header lines come from two kinds of text. Text from a server (validators, cookies) has one character per byte and is
+sent back as exactly those bytes. Text from the user (a job's headers, credentials, the user agent) is sent as UTF-8.
+ASCII lines remain str, which libcurl accepts.
 """
 
 from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from longshore.domain.limits import Credential, TransferSettings
+from longshore.domain.transfer.credentials import Credential
 from longshore.errors import BadInput
 
 HeaderLine = str | bytes
@@ -20,7 +20,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def as_received(line: str) -> HeaderLine:
-    """Encode a line made of what a server sent: one byte per character."""
+    """Encode text that a server sent: one byte per character."""
     if line.isascii():
         return line
     try:
@@ -30,15 +30,15 @@ def as_received(line: str) -> HeaderLine:
 
 
 def as_written(text: str) -> HeaderLine:
-    """Encode what a person wrote: UTF-8; bytes of the command line or of a URL that are not UTF-8 stay as they are."""
+    """Encode text from the user as UTF-8; bytes of the command line or a URL that are not UTF-8 remain unchanged."""
     return text if text.isascii() else as_bytes(text)
 
 
 def as_bytes(text: str) -> bytes:
-    """Encode as UTF-8, whatever the text holds."""
+    """Encode as UTF-8, including surrogates."""
     try:
         return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # a surrogate that stands for no byte
+    except UnicodeEncodeError:  # a surrogate that does not represent a byte
         return text.encode("utf-8", "replace")
 
 
@@ -53,11 +53,11 @@ def credential_lines(credential: Credential) -> Iterable[HeaderLine]:
         yield "Authorization: Basic " + b64encode(pair).decode()
 
 
-def check_settings(settings: TransferSettings) -> None:
+def check_header_values(user_agent: str, credentials: Mapping[str, Credential]) -> None:
     """Refuse settings that would break a request's head."""
-    if _CONTROL.search(settings.user_agent):
+    if _CONTROL.search(user_agent):
         raise BadInput("network.user_agent has control characters")
-    for host, credential in settings.credentials.items():
+    for host, credential in credentials.items():
         texts = [text for pair in credential.headers for text in pair]
         if any(_CONTROL.search(text) for text in (*texts, credential.token or "")):
             raise BadInput(f"the credentials of {host} have control characters")

@@ -1,4 +1,4 @@
-"""The application: layers, routes, nothing else."""
+"""The application: middleware and routes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from longshore import __version__
-from longshore.web import actions, health, metrics, pages, problems, session, statics
-from longshore.web.access import Access, Reader
-from longshore.web.api import artifacts, batch, events, jobs, numbers, operator, torrents
-from longshore.web.guard import Guard
-from longshore.web.models import ProblemOut
+from longshore.web import health, metrics, problems
+from longshore.web.api import admin, artifacts, batch, events, jobs, stats, torrents
+from longshore.web.api.models import ProblemOut
+from longshore.web.dashboard import actions, pages, sign_in, static_files
+from longshore.web.security.auth import Access, Reader
+from longshore.web.security.middleware import Guard
 from longshore.web.service import Service
 
 DESCRIPTION = (
-    "Hand in work, watch it, read what is held. Every request needs a token (`longshore token create`), which is bound to "
+    "Submit jobs, follow their progress, read the stored artifacts. "
+    "Every request needs a token (`longshore token create`), which is bound to "
     "one tenant and project. Errors are problem+json with a `reason`."
 )
 
@@ -32,11 +34,11 @@ def make_app(service: Service) -> FastAPI:
         redoc_url=None,
     )
     app.state.service = service
-    app.state.statics = statics.load()
+    app.state.statics = static_files.load()
     problems.install(app, pages.for_people)
-    for part in (jobs, batch, artifacts, torrents, events, numbers, operator, health, metrics):
+    for part in (jobs, batch, artifacts, torrents, events, stats, admin, health, metrics):
         app.include_router(part.routes)
-    for part in (statics, session, actions, pages):
+    for part in (static_files, sign_in, actions, pages):
         app.include_router(part.routes)
 
     @app.get("/openapi.json", include_in_schema=False)
@@ -78,8 +80,8 @@ def describe(app: FastAPI) -> dict[str, Any]:
 
 
 def _own_problems(operation: dict[str, Any]) -> None:
-    # FastAPI describes its own 422; ours is a problem document like all the others.
+    # FastAPI describes its own 422; this service responds with a problem document instead.
     answers = operation.get("responses", {})
     if "HTTPValidationError" in str(answers.get("422", "")):
         problem = {"schema": {"$ref": f"#/components/schemas/{ProblemOut.__name__}"}}
-        answers["422"] = {"description": "Understood, but not acceptable", "content": {problems.MEDIA_TYPE: problem}}
+        answers["422"] = {"description": "Unprocessable content", "content": {problems.MEDIA_TYPE: problem}}

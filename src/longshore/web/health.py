@@ -1,4 +1,4 @@
-"""Alive, ready, and why not. `/livez` and `/readyz` say nothing else to strangers."""
+"""Liveness, readiness and health. `/livez` and `/readyz` reveal nothing else without a token."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ import asyncio
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from longshore.depot.checkup import checks as checkup
+from longshore.depot.doctor.machine_checks import checks as checkup
 from longshore.errors import LongshoreError
-from longshore.ledger import depotwide
-from longshore.store import Room
+from longshore.ledger.queries import depot_totals
+from longshore.store import TenantQuota
+from longshore.web.serializers import View
 from longshore.web.service import Service
-from longshore.web.views import View
 
 routes = APIRouter(tags=["health"])
 
 
 @routes.get("/livez")
 async def livez() -> dict[str, str]:
-    """Tell that the loop runs."""
+    """Respond as long as the event loop runs."""
     return {"status": "ok"}
 
 
 @routes.get("/readyz", responses={503: {"description": "Not ready"}})
 async def readyz(request: Request) -> JSONResponse:
-    """Tell whether requests can be served: ledger, store, disk, not draining."""
+    """Return whether requests can be served: ledger, store, disk, not draining."""
     service: Service = request.app.state.service
     ready = not service.closing.is_set() and all(check["ok"] for check in await checks(service))
     return JSONResponse({"status": "ok" if ready else "not ready"}, 200 if ready else 503)
 
 
 async def schema(service: Service) -> str:
-    """Give the ledger's schema version."""
-    return await service.ledger.read_soon(depotwide.schema_version)
+    """Return the ledger's schema version."""
+    return await service.ledger.read_async(depot_totals.schema_version)
 
 
-def room(service: Service) -> Room | None:
-    """Tell the room of the store, where it can be told."""
+def room(service: Service) -> TenantQuota | None:
+    """Return the free space of the store, if known."""
     try:
         return service.store.room()
     except (LongshoreError, OSError):
@@ -45,7 +45,7 @@ def room(service: Service) -> Room | None:
 
 
 async def disk(service: Service) -> View | None:
-    """Show the room on the store's disk."""
+    """Show the free space on the store's disk."""
     found = await asyncio.to_thread(room, service)
     if found is None:
         return None
@@ -65,7 +65,7 @@ async def doctor(service: Service) -> list[View]:
 
 
 async def checks(service: Service) -> list[View]:
-    """Look at what everything else needs."""
+    """Check ledger, store and disk."""
     found: list[View] = []
     try:
         await schema(service)

@@ -16,17 +16,18 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from longshore import __version__
+from longshore.domain.kinds import Status
 from longshore.domain.model import SECOND
-from longshore.domain.notes import Note
 from longshore.domain.reasons import REASONS
-from longshore.domain.states import Status
-from longshore.ledger import depotwide, meter
+from longshore.domain.run_events import RunEvent
+from longshore.ledger import counters
+from longshore.ledger.queries import depot_totals
 from longshore.web import health
-from longshore.web.access import Scraper
+from longshore.web.security.auth import Scraper
 from longshore.web.service import Service
 
 routes = APIRouter(tags=["health"])
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that nobody reads
+disable_created_metrics()  # type: ignore[no-untyped-call]  # they would double the number of counter series
 
 _HTTP: Final = re.compile(r"http_[1-5]\d\d\Z")
 _CHECKS: Final = frozenset(
@@ -49,25 +50,25 @@ _COMMITS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 
 
 def label(reason: object) -> str:
-    """Give a reason as a label: one of a fixed vocabulary."""
+    """Return a reason as a label: one of a fixed vocabulary."""
     text = str(reason or "")
     return text if not text or text in REASONS or _HTTP.match(text) else "other"
 
 
 def code_class(reason: str) -> str:
-    """Give the class of an HTTP answer by the attempt's reason."""
+    """Return the class of an HTTP response by the attempt's reason."""
     if not reason:
         return "2xx"
     return f"{reason[5]}xx" if _HTTP.match(reason) else "none"
 
 
 class Metrics:
-    """The counters of this process and the way to read the rest."""
+    """The counters of this process, and the collector for the gauges."""
 
     def __init__(self, service: Service) -> None:
         self.registry = registry = CollectorRegistry()
         self.downloads = Counter(
-            "longshore_downloads_total", "Downloads that are over.", ["outcome", "reason"], registry=registry
+            "longshore_downloads_total", "Finished downloads.", ["outcome", "reason"], registry=registry
         )
         self.bytes = Counter("longshore_downloaded_bytes_total", "Bytes received.", registry=registry)
         self.saved = Counter(
@@ -80,7 +81,7 @@ class Metrics:
             "longshore_request_duration_seconds", "Attempts that asked a server, by class of answer.", ["code_class"], buckets=_SECONDS, registry=registry
         )  # fmt: skip
         self.attempts = Counter(
-            "longshore_attempts_total", "Attempts that are over.", ["result", "reason"], registry=registry
+            "longshore_attempts_total", "Finished attempts.", ["result", "reason"], registry=registry
         )
         self.refused = Counter(
             "longshore_verify_failures_total", "Bodies that failed a check.", ["check"], registry=registry
@@ -97,8 +98,8 @@ class Metrics:
             self.saved.labels(kind)
         registry.register(LedgerGauges(service))
 
-    def note(self, note: Note) -> None:
-        """Count what a worker reports."""
+    def note(self, note: RunEvent) -> None:
+        """Count a worker's events."""
         facts = note.facts
         reason = label(facts.get("reason"))
         match note.kind:
@@ -130,7 +131,7 @@ class Metrics:
 
     def _attempt(self, result: str, reason: str, facts: dict[str, Any]) -> None:
         self.attempts.labels(result, reason).inc()
-        if "elapsed_s" in facts:  # otherwise no server was asked, and nothing took any time
+        if "elapsed_s" in facts:  # otherwise no request was sent
             self.requests.labels(code_class(reason)).observe(_number(facts, "elapsed_s"))
         if reason in _CHECKS:
             self.refused.labels(reason).inc()
@@ -144,19 +145,19 @@ def _number(facts: dict[str, Any], name: str) -> float:
 
 
 class LedgerGauges(Collector):
-    """What the ledger and the store say at the moment of the scrape."""
+    """Gauges that are read from the ledger and the store at each scrape."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
 
     def describe(self) -> Iterator[Any]:
-        """Name nothing: registering must not ask the ledger."""
+        """Return nothing: registration must not query the ledger."""
         return iter(())
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        """Read everything once."""
+        """Yield all gauges from one snapshot."""
         service = self.service
-        found: depotwide.Totals = service.ledger.read(depotwide.totals, service.hosts)
+        found: depot_totals.Totals = service.ledger.read(depot_totals.totals, service.hosts)
         now = service.ledger.now()
         yield _labelled("longshore_jobs", "Jobs by state.", "state", {s.value: found.jobs.get(s, 0) for s in Status})
         oldest = max(0, now - found.oldest_ready_at) / SECOND if found.oldest_ready_at else 0.0
@@ -167,13 +168,13 @@ class LedgerGauges(Collector):
         last = (found.last_success_at or 0) / SECOND
         yield GaugeMetricFamily("longshore_last_success_timestamp_seconds", "When something was last completed.", last)
         yield GaugeMetricFamily("longshore_ledger_writer_queue", "Writes that wait.", service.ledger.queue_length())
-        expired, fenced = meter.SEEN["expired"], meter.SEEN["fenced"]
+        expired, fenced = counters.SEEN["expired"], counters.SEEN["fenced"]
         yield CounterMetricFamily("longshore_leases_expired", "Leases that ran out, noticed here.", expired)
         yield CounterMetricFamily("longshore_fenced_writes", "Writes of a lost lease, refused.", fenced)
         if (room := health.room(service)) is not None:
             yield GaugeMetricFamily("longshore_disk_free_bytes", "Free bytes on the store's disk.", room.free_bytes)
         build = GaugeMetricFamily("longshore_build_info", "What runs.", labels=["version", "schema"])
-        build.add_metric([__version__, service.ledger.read(depotwide.schema_version)], 1)
+        build.add_metric([__version__, service.ledger.read(depot_totals.schema_version)], 1)
         yield build
 
 
@@ -190,6 +191,6 @@ def _labelled(name: str, text: str, key: str, values: dict[str, int]) -> GaugeMe
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus text"}},
 )
 async def show_metrics(request: Request, caller: Scraper) -> Response:
-    """Give all metrics in Prometheus' format."""
+    """Return all metrics in Prometheus' format."""
     body = await asyncio.to_thread(generate_latest, request.app.state.service.metrics.registry)
     return Response(body, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -1,4 +1,4 @@
-"""Errors as `application/problem+json` (RFC 9457) with the program's own reasons. No traceback ever leaves."""
+"""Errors as `application/problem+json` (RFC 9457) with the program's own reasons. Tracebacks are never sent."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Final
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Scope
 
@@ -21,7 +22,7 @@ log = logging.getLogger("longshore.web")
 MEDIA_TYPE: Final = "application/problem+json"
 Shown = Callable[[Scope, Response], Response]
 
-# The first that fits: error class, HTTP status, reason.
+# The first match applies: error class, HTTP status, reason.
 _TABLE: Final[tuple[tuple[type[Exception], int, str], ...]] = (
     (errors.NotFound, 404, "not_found"),
     (errors.NotPermitted, 403, "forbidden"),
@@ -39,24 +40,24 @@ _TABLE: Final[tuple[tuple[type[Exception], int, str], ...]] = (
 )
 
 _TITLES: Final = {
-    400: "The request cannot be read",
-    401: "A valid token is needed",
+    400: "Bad request",
+    401: "Unauthorized",
     403: "Not permitted",
-    404: "There is no such thing here",
-    405: "Not a method of this resource",
-    406: "Not available in that form",
-    409: "Something else holds this place",
-    411: "A length is needed",
-    412: "It changed in the meantime",
+    404: "Not found",
+    405: "Method not allowed",
+    406: "Not acceptable",
+    409: "Conflict",
+    411: "Length required",
+    412: "Precondition failed",
     413: "Too large",
-    415: "Not a type this resource takes",
-    416: "No such range",
-    421: "Not a name of this service",
-    422: "The request is understood but not acceptable",
+    415: "Unsupported media type",
+    416: "Range not satisfiable",
+    421: "Misdirected request",
+    422: "Unprocessable content",
     429: "Too many requests",
     431: "Headers too large",
-    500: "A mistake of ours",
-    503: "Not available now",
+    500: "Internal error",
+    503: "Service unavailable",
 }
 _WORDS: Final = {
     400: "bad_request",
@@ -74,7 +75,7 @@ _WORDS: Final = {
 
 
 class Problem(Exception):
-    """An answer that is no success, raised where it is found."""
+    """An error response, raised where the error is detected."""
 
     def __init__(
         self, status: int, reason: str, detail: str, *, headers: dict[str, str] | None = None, **extra: Any
@@ -85,7 +86,7 @@ class Problem(Exception):
 
 
 def problem_body(status: int, reason: str, detail: str, extra: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Write one problem document."""
+    """Return one problem document."""
     return {
         "type": f"urn:longshore:problem:{reason}",
         "title": _TITLES.get(status, "Not done"),
@@ -99,13 +100,13 @@ def problem_body(status: int, reason: str, detail: str, extra: dict[str, Any] | 
 def problem_answer(
     status: int, reason: str, detail: str, *, headers: dict[str, str] | None = None, **extra: Any
 ) -> Response:
-    """Make the HTTP answer of one problem."""
+    """Return the HTTP response of one problem."""
     body = json.dumps(problem_body(status, reason, detail, extra)).encode()
     return Response(body, status_code=status, media_type=MEDIA_TYPE, headers=headers)
 
 
 def answer_for(error: Exception) -> Response:
-    """Translate an error of ours; what is not in the table is a mistake of ours and says nothing but its debug id."""
+    """Translate an exception; one that is not in the table becomes a 500 that contains only its debug id."""
     if isinstance(error, Problem):
         return problem_answer(error.status, error.reason, error.detail, headers=error.headers, **error.extra)
     for kind, status, reason in _TABLE:
@@ -113,6 +114,8 @@ def answer_for(error: Exception) -> Response:
             extra = {"hint": error.hint} if isinstance(error, errors.LongshoreError) and error.hint else {}
             headers = {"Retry-After": "5"} if status == 503 else None
             return problem_answer(status, reason, str(error), headers=headers, **extra)
+    if isinstance(error, ClientDisconnect):  # the client is gone; this is not an error of the service
+        return problem_answer(400, "bad_request", "the request ended early")
     if isinstance(error, errors.Reasoned):
         return problem_answer(422, error.reason, str(error))
     debug_id = secrets.token_hex(8)
@@ -121,7 +124,7 @@ def answer_for(error: Exception) -> Response:
 
 
 def _fields(error: RequestValidationError) -> list[dict[str, str]]:
-    # Only where and what: the input itself may carry secrets, and `ctx` may hold anything.
+    # Only location and message: the input may contain secrets, and `ctx` may hold anything.
     return [
         {"field": ".".join(str(part) for part in item.get("loc", ()))[:200], "message": str(item.get("msg", ""))[:300]}
         for item in error.errors()[:20]
@@ -129,7 +132,7 @@ def _fields(error: RequestValidationError) -> list[dict[str, str]]:
 
 
 def install(app: FastAPI, shown: Shown) -> None:
-    """Make every failure of the app a problem document, shown as the one who asked can read it."""
+    """Turn every exception of the app into a problem document, or a page for browsers."""
 
     async def validation(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

@@ -1,4 +1,4 @@
-"""One process: uvicorn, and unless told otherwise a worker and the torrent sync beside it in the same loop."""
+"""One process: uvicorn and, by default, a worker and the torrent sync in the same event loop."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from typing import Any, Final
 import uvicorn
 
 from longshore.depot import AsyncDepot
-from longshore.domain.notes import Note
-from longshore.ledger import tokens
-from longshore.torrents.opening import syncing
+from longshore.domain.run_events import RunEvent
+from longshore.ledger.operations import tokens
 from longshore.web.app import make_app
-from longshore.web.guard import is_loopback
 from longshore.web.metrics import Metrics
+from longshore.web.security.middleware import is_loopback
 from longshore.web.service import Service
 from longshore.web.settings import ServeSettings
 
@@ -30,13 +29,13 @@ DRAIN_S: Final = 30.0
 
 
 def make_service(depot: AsyncDepot, settings: ServeSettings) -> Service:
-    """Put a service around an open depot."""
-    service = Service(depot.ledger, depot.store, settings, hosts=depot.yard.hosts, depot=depot, wake=depot.notify)
+    """Build a service around an open depot."""
+    service = Service(depot.ledger, depot.store, settings, hosts=depot.runtime.hosts, depot=depot, wake=depot.notify)
     service.started_at = depot.ledger.now()
     service.metrics = metrics = Metrics(service)
     depot.ledger.backend.commit_seconds = metrics.commits.observe
 
-    def hear(note: Note) -> None:
+    def hear(note: RunEvent) -> None:
         metrics.note(note)
         service.note(note)
 
@@ -45,7 +44,7 @@ def make_service(depot: AsyncDepot, settings: ServeSettings) -> Service:
 
 
 class Server(uvicorn.Server):
-    """Uvicorn that ends its endless answers first: an open event stream must not hold up a stop."""
+    """Uvicorn that closes event streams first, so that they do not delay a shutdown."""
 
     def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[str], None]) -> None:
         super().__init__(config)
@@ -53,7 +52,7 @@ class Server(uvicorn.Server):
         self.seen: list[int] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Tell the address when connections are taken."""
+        """Report the address once the server accepts connections."""
         await super().startup(sockets)
         if self.started and sockets:
             host, port = sockets[0].getsockname()[:2]
@@ -61,16 +60,16 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to `obeyed`, which hears them until the workers are down, too."""
+        """Install no handlers: `obeyed` handles signals until the workers have stopped, too."""
         yield
 
     @contextlib.contextmanager
     def obeyed(self, depot: AsyncDepot) -> Iterator[None]:
-        """Let the first signal drain requests and workers, and the second abort both; the exit code is our caller's."""
+        """Drain requests and workers on the first signal, abort both on the second; the caller sets the exit code."""
 
         def obey(number: int) -> None:
             if not self.seen:
-                log.warning("finishing or putting down what is under way; once more to abort")
+                log.warning("finishing or suspending running jobs; send the signal again to abort")
                 depot.drain()
             else:
                 self.force_exit = True
@@ -97,7 +96,7 @@ def _in_url(host: str) -> str:
 
 
 def listening(settings: ServeSettings) -> socket.socket:
-    """Take the port before anything else starts, so that a port in use is told at once."""
+    """Bind the port before anything else starts, so that a port in use is reported at once."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -110,7 +109,7 @@ def listening(settings: ServeSettings) -> socket.socket:
 
 
 def notify_systemd(state: str) -> None:
-    """Tell systemd how we are, if it asked (`Type=notify`)."""
+    """Send a state to systemd (`Type=notify`)."""
     if path := os.environ.get("NOTIFY_SOCKET"):
         address = "\0" + path[1:] if path.startswith("@") else path
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line, contextlib.suppress(OSError):
@@ -120,7 +119,7 @@ def notify_systemd(state: str) -> None:
 async def serve(
     depot: AsyncDepot, settings: ServeSettings, say: Callable[[str, str | None], None], *, link: bool = False
 ) -> int:
-    """Serve until a signal comes; give its number, or 0."""
+    """Serve until a signal arrives; return its number, or 0."""
     service = make_service(depot, settings)
     app = make_app(service)
     listener = listening(settings)
@@ -145,7 +144,7 @@ async def serve(
     )
     server = Server(config, service, ready)
     with server.obeyed(depot):
-        async with beside(depot, settings, server), syncing(depot, wanted=settings.workers):
+        async with beside(depot, settings, server):
             await server.serve([listener])
     notify_systemd("STOPPING=1")
     return server.seen[0] if server.seen else 0
@@ -153,7 +152,7 @@ async def serve(
 
 @contextlib.asynccontextmanager
 async def beside(depot: AsyncDepot, settings: ServeSettings, server: Server) -> Any:
-    """Run the workers beside the server, and end them in good order after it."""
+    """Run the workers in the server's loop, and drain them after it stops."""
     tasks: list[asyncio.Task[Any]] = []
     if settings.workers:
         tasks.append(asyncio.create_task(_work(depot, server), name="worker"))
@@ -180,7 +179,7 @@ async def _work(depot: AsyncDepot, server: Server) -> None:
 
 
 async def _watchdog() -> None:
-    """Ping systemd while the loop runs, if it asked."""
+    """Ping systemd's watchdog while the loop runs, if it is enabled."""
     every = int(os.environ.get("WATCHDOG_USEC", "0")) / 2_000_000
     while every:
         notify_systemd("WATCHDOG=1")

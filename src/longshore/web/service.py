@@ -1,4 +1,4 @@
-"""What the routes share: one depot's ledger and store, the limits, and what is known of the running process."""
+"""State that the routes share: one depot's ledger and store, the limits, and the state of the running process."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from longshore.domain.model import SECOND, Micros, Scope
-from longshore.domain.notes import Note
-from longshore.domain.politeness import HostDefaults
-from longshore.domain.states import TERMINAL, Status
-from longshore.ledger import Ledger, lookup
-from longshore.ledger.tokens import arrivals
+from longshore.domain.kinds import TERMINAL, Status
+from longshore.domain.model import SECOND, Job, Micros, Scope
+from longshore.domain.run_events import RunEvent
+from longshore.domain.settings import HostsSettings
+from longshore.ledger import Ledger
+from longshore.ledger.operations.tokens import arrivals
+from longshore.ledger.queries import listing, lookup
+from longshore.ledger.queries.listing import JobFilter, Page
 from longshore.store import Store
+from longshore.web.cursors import Cursors
+from longshore.web.dashboard.throughput import Slot, Window, slots
+from longshore.web.security.rate_limit import Throttle
 from longshore.web.settings import ServeSettings
-from longshore.web.throttle import Throttle
-from longshore.web.throughput import Slot, Window, slots
 
 T = TypeVar("T")
 SETTLED_S = 120  # slots older than this do not change any more: ids are given shortly before their commit
@@ -31,10 +34,10 @@ class Service:
     ledger: Ledger
     store: Store
     settings: ServeSettings
-    hosts: HostDefaults = field(default_factory=HostDefaults)
-    depot: Any = None  # for what needs more than ledger and store: uploads, torrents
+    hosts: HostsSettings = field(default_factory=HostsSettings)
+    depot: Any = None  # for uploads and torrents, which need more than ledger and store
     metrics: Any = None
-    wake: Callable[[], None] = lambda: None  # tells the workers of this process that there is work
+    wake: Callable[[], None] = lambda: None  # wakes the workers of this process
     started_at: Micros = 0
     first_code: str | None = None  # of the first-run link; used once
     wrong: Throttle | None = None
@@ -43,11 +46,25 @@ class Service:
     ticks: dict[Scope, float] = field(default_factory=dict)  # when this process last reported progress, by scope
     moving: dict[str, tuple[int, int | None]] = field(
         default_factory=dict
-    )  # bytes done and in all, by job under way here
+    )  # bytes done and in total, by job running in this process
+    cursors: Cursors = field(init=False)
     _arrivals: dict[tuple[Scope, str], dict[Micros, tuple[int, int]]] = field(default_factory=dict)
 
-    def note(self, note: Note) -> None:
-        """Hear of progress in this process; called on the event loop."""
+    def __post_init__(self) -> None:
+        self.cursors = Cursors.of(self.ledger)
+
+    async def job_page(self, scope: Scope, wanted: JobFilter, after: str | None, limit: int) -> Page[Job]:
+        """Return a page of jobs after a cursor of this tenant, and the next cursor."""
+        edge = None if after is None else str(self.cursors.read(scope, after))
+        page = await self.ledger.read_async(listing.jobs, scope, wanted, after=edge, limit=limit)
+        return Page(page.items, self.next_cursor(scope, page.next))
+
+    def next_cursor(self, scope: Scope, edge: str | None) -> str | None:
+        """Encode the cursor of the next page, if there is one."""
+        return None if edge is None else self.cursors.seal(scope, edge)
+
+    def note(self, note: RunEvent) -> None:
+        """Record progress in this process; called on the event loop."""
         if len(self.ticks) > 10_000:
             self.ticks.clear()
         self.ticks[note.scope] = time.monotonic()
@@ -59,7 +76,7 @@ class Service:
             self.moving.pop(note.job_id, None)
 
     def with_progress(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Add to a job how far its transfer is, if a worker of this process has it: the ledger is not asked to keep that."""
+        """Add the transfer progress to a job that a worker of this process runs; it is not stored in the ledger."""
         if job["status"] != Status.PROCESSING or (moved := self.moving.get(job["job_id"])) is None:
             return job
         done, total = moved
@@ -67,7 +84,7 @@ class Service:
         return job | {"progress": percent, "bytes_done": done, "bytes_total": total}
 
     async def throughput(self, scope: Scope, window: Window) -> tuple[Micros, list[Slot]]:
-        """Give the chart's slots, reading only what may have changed since the last time."""
+        """Return the chart's slots; read only those that may have changed since the last call."""
         known = self._arrivals.setdefault((scope, window.name), {})
         if len(self._arrivals) > 1000:
             self._arrivals.pop(next(iter(self._arrivals)))
@@ -77,7 +94,7 @@ class Service:
             start = max(window.start(now), newest - SETTLED_S * SECOND)
             return start - start % (window.slot_s * SECOND)
 
-        now, rows = await self.ledger.read_soon(arrivals, scope, since, window.slot_s)
+        now, rows = await self.ledger.read_async(arrivals, scope, since, window.slot_s)
         known.update((at, (files, size)) for at, files, size in rows)
         start = window.start(now)
         for at in [at for at in known if at < start]:
@@ -85,16 +102,16 @@ class Service:
         return now, slots(window, now, ((at, files, size) for at, (files, size) in known.items()))
 
     async def wait_for(self, scope: Scope, job_id: str, wait_s: float) -> Any:
-        """Give a job when it is over, or as it stands when the time is."""
+        """Return a job when it has ended, or its current state after the timeout."""
 
         async def look() -> Any:
-            return await self.ledger.read_soon(lookup.job, scope, job_id)
+            return await self.ledger.read_async(lookup.job, scope, job_id)
 
         return await poll(look, lambda job: job.status in TERMINAL or self.closing.is_set(), wait_s)
 
 
 async def poll(look: Callable[[], Awaitable[T]], enough: Callable[[T], bool], wait_s: float, step_s: float = 0.1) -> T:
-    """Look again and again until it is enough or the time is over; at least once."""
+    """Poll until a condition holds or the time is over; at least once."""
     until = time.monotonic() + wait_s
     while True:
         found = await look()

@@ -1,4 +1,4 @@
-"""What the service may be told. Built by the command line; nothing here reads the environment."""
+"""Settings of the service. Built by the command line; nothing here reads the environment."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
-    """Limits and places of one server."""
+    """Limits and paths of one server."""
 
     host: str = "127.0.0.1"
     port: int = 8642
-    names: tuple[str, ...] = ()  # in `Host`, besides loopback's own; none: any, unless we listen on loopback
+    names: tuple[str, ...] = ()  # accepted in `Host` besides loopback names; empty: any, unless listening on loopback
     workers: bool = True
-    secure_cookies: bool = False  # set where TLS ends before us
+    secure_cookies: bool = False  # set if a proxy terminates TLS
     session_s: float = 12 * 3600.0
     max_body_bytes: int = MIB  # JSON and forms
     max_batch_bytes: int = 256 * MIB  # NDJSON

@@ -43,7 +43,9 @@ class Told:
 
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["tests.torture.liars.client", "longshore.depot.aio", "longshore.engine.receive"])
+_context.set_forkserver_preload(
+    ["tests.torture.liars.client", "longshore.depot.async_depot", "longshore.worker.kinds.download.receive"]
+)
 
 
 @dataclass

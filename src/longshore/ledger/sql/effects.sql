@@ -11,7 +11,7 @@ SELECT {effect} FROM effects AS e INDEXED BY effects_key
  WHERE e.tenant_id = :tenant_id AND e.project_id = :project_id AND e.op_key IN {all op_key}
 
 -- effect_intend (tenant_id, project_id, job_id, op_key, kind, effect_class, fingerprint, request, epoch, now) --
--- The intent, before the act; an attempt that takes an unfinished one over writes its own epoch.
+-- The intent, written before the effect runs; an attempt that takes over an unfinished intent writes its own epoch.
 INSERT INTO effects (tenant_id, project_id, job_id, op_key, kind, effect_class, fingerprint, request, state, epoch, started_at)
 VALUES (:tenant_id, :project_id, :job_id, :op_key, :kind, :effect_class, :fingerprint, :request, 'intended', :epoch, :now)
 ON CONFLICT (tenant_id, project_id, job_id, op_key) DO UPDATE
@@ -40,7 +40,7 @@ SELECT {effect} FROM effects AS e
  ORDER BY e.started_at
 
 -- effects_stale --
--- Intents of jobs that are over: nobody will finish them.
+-- Intents of jobs that are over; no worker will finish them.
 UPDATE effects INDEXED BY effects_open SET state = 'abandoned', finished_at = :now
  WHERE state = 'intended' AND effect_class <> 'opaque'
    AND EXISTS (SELECT 1 FROM jobs AS j WHERE j.tenant_id = effects.tenant_id AND j.project_id = effects.project_id

@@ -6,7 +6,7 @@ nameless_at, faulty_since
 SELECT {host} FROM hosts WHERE host = :host
 
 -- hosts_silent --
--- Hosts that may have been given up: the whole table is small, and only what failed lately counts.
+-- Hosts that may have been given up: the table is small, and only recent failures count.
 SELECT {host} FROM hosts WHERE ((silent_since IS NOT NULL OR faulty_since IS NOT NULL) AND failed_at > :after) OR nameless_at > :after
 
 -- host_waiting --
@@ -14,10 +14,10 @@ SELECT {host} FROM hosts WHERE ((silent_since IS NOT NULL OR faulty_since IS NOT
 SELECT {job} FROM jobs AS j
  WHERE j.seq IN (
    SELECT seq FROM (SELECT r.seq FROM lanes AS l CROSS JOIN jobs AS r ON r.lane_id = l.lane_id AND r.ready = 1
-                     WHERE l.host = :host AND l.job_type = 'download' AND r.created_at <= :before LIMIT :many)
+                     WHERE l.host = :host AND l.job_type = :job_type AND r.created_at <= :before LIMIT :many)
    UNION ALL
    SELECT seq FROM (SELECT w.seq FROM jobs AS w WHERE w.next_attempt_at IS NOT NULL AND w.host = :host
-                       AND w.job_type = 'download' AND w.created_at <= :before LIMIT :many))
+                       AND w.job_type = :job_type AND w.created_at <= :before LIMIT :many))
  ORDER BY j.seq
  LIMIT :many
 
@@ -27,7 +27,7 @@ SELECT {job} FROM dispatch_host_waiting(:host, :before, :many) AS j
 -- host_asked --
 -- Jobs that were asked for at a host, were planned before it was found faulty and wait for another attempt.
 SELECT {job} FROM jobs AS j
- WHERE j.next_attempt_at IS NOT NULL AND j.host = :host AND j.job_type = 'download' AND j.attempts > 0
+ WHERE j.next_attempt_at IS NOT NULL AND j.host = :host AND j.job_type = :job_type AND j.attempts > 0
    AND j.created_at <= :before
  ORDER BY j.next_attempt_at
  LIMIT :many
@@ -36,14 +36,14 @@ SELECT {job} FROM jobs AS j
 SELECT {job} FROM dispatch_host_asked(:host, :before, :many) AS j
 
 -- host_jobs_move (ready, next_attempt_at, attempts, host, lane_id, trail, now, seq, lease_epoch) --
--- A job without a lease goes on at another candidate's host.
+-- Move a job without a lease to another candidate's host.
 UPDATE jobs
    SET ready = :ready, next_attempt_at = :next_attempt_at, attempts = attempts + :attempts, host = :host, lane_id = :lane_id,
        trail = NULLIF(:trail, ''), updated_at = :now, row_version = row_version + 1
  WHERE seq = :seq AND lease_epoch = :lease_epoch AND lease_owner IS NULL
 
 -- host_lanes_emptied --
--- Lanes of a host in which nothing is left: a run must not wait for their rest.
+-- Lanes of a host that have become empty: a run must not wait for the host's pause to end.
 UPDATE lanes SET ready = 0
  WHERE host = :host AND ready = 1 AND NOT EXISTS (SELECT 1 FROM jobs AS j WHERE j.lane_id = lanes.lane_id AND j.ready = 1)
 

@@ -15,7 +15,7 @@ SELECT lane_id, host, top
   FROM lanes
  WHERE ready = 1 AND parked_until IS NULL AND tenant_id = :tenant_id
    AND (CAST(:project_id AS TEXT) IS NULL OR project_id = :project_id)
-   AND CASE WHEN CAST(:job_types AS TEXT) IS NULL THEN job_type <> 'torrent'
+   AND CASE WHEN CAST(:job_types AS TEXT) IS NULL THEN TRUE
             ELSE job_type IN (SELECT value FROM {each job_types}) END
  ORDER BY top DESC, turn
  LIMIT :many
@@ -35,18 +35,17 @@ SELECT {job}
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id IN (SELECT value FROM {each job_ids})
    AND j.status NOT IN ('completed', 'failed', 'skipped', 'canceled')
    AND j.lease_owner IS NULL AND j.next_attempt_at IS NULL
-   AND CASE WHEN CAST(:job_types AS TEXT) IS NULL THEN j.job_type <> 'torrent'
+   AND CASE WHEN CAST(:job_types AS TEXT) IS NULL THEN j.ready = 1
             ELSE j.job_type IN (SELECT value FROM {each job_types}) END
  ORDER BY j.priority DESC, j.seq
  LIMIT :many
 
--- grant (owner, until, slot_host, lease_slots, counts, now, seq) --
--- One lease each: the epoch grows, the attempt starts at its first stage. (slot_host and counts are in the row already.)
+-- grant (owner, until, slot_host, lease_slots, stage, counts, now, seq) --
+-- One lease each: the epoch grows, the attempt starts at its first stage. (slot_host is in the row already.)
 UPDATE jobs
    SET lease_owner = :owner, lease_until = :until, lease_epoch = lease_epoch + 1, slot_host = NULLIF(host, ''),
        lease_slots = :lease_slots, ready = 0, status = 'processing',
-       stage = CASE job_type WHEN 'download' THEN 'LEASED' WHEN 'torrent' THEN 'downloading' ELSE 'processing' END,
-       claims = claims + CASE job_type WHEN 'download' THEN 0 ELSE 1 END,
+       stage = :stage, claims = claims + :counts,
        progress = NULL, updated_at = :now, row_version = row_version + 1
  WHERE seq IN {all seq} AND lease_owner IS NULL
 
@@ -60,7 +59,7 @@ UPDATE job_claims SET ended_at = :now, outcome = :outcome, reason = :reason
    AND ended_at IS NULL
 
 -- lane_served (turn, top, ready, lane_id) --
--- Its turn is over; turns only grow, also while the clock stands.
+-- The lane was served: give it the next turn number. Turn numbers increase even if the clock does not.
 UPDATE lanes SET turn = CASE WHEN turn < :turn THEN :turn ELSE turn + 1 END, top = :top, ready = :ready
  WHERE lane_id = :lane_id
 
@@ -71,7 +70,7 @@ UPDATE lanes SET parked_until = :parked_until WHERE lane_id = :lane_id
 UPDATE lanes SET parked_until = NULL WHERE parked_until <= :now
 
 -- lanes_unpark_hosts (host) --
--- A slot got free: whoever waits for this host may look again.
+-- A slot was released: lanes waiting for this host can be claimed from again.
 UPDATE lanes SET parked_until = NULL WHERE host = :host AND parked_until IS NOT NULL
 
 -- host_facts --
@@ -86,12 +85,12 @@ SELECT slot_host, lease_owner, count(*), max(lease_slots), min(lease_until)
  GROUP BY slot_host, lease_owner
 
 -- host_started (host, next_start_at, now) --
--- A rate's schedule moves on.
+-- Advance the schedule of a host with a rate limit.
 INSERT INTO hosts (host, next_start_at, updated_at) VALUES (:host, :next_start_at, :now)
 ON CONFLICT (host) DO UPDATE SET next_start_at = excluded.next_start_at
 
 -- fence (tenant_id, project_id, job_id, lease_epoch, lease_owner, now) --
--- The row of a job whose lease is ours and lives. Every write after the claim begins here.
+-- The row of a job whose lease is still valid. Every write after the claim begins with this fence.
 SELECT j.job_id, j.seq, j.stage, j.status, j.job_type, j.attempts, j.lane_id, j.priority, j.host, j.slot_host,
        j.canonical_url, j.cancel_requested_at, j.lease_epoch
   FROM jobs AS j
@@ -110,7 +109,7 @@ UPDATE jobs SET stage = :stage, claims = claims + :counts, updated_at = :now, ro
  WHERE seq IN {all seq} AND lease_epoch = :lease_epoch
 
 -- move_finalized (counts, now, seq, lease_epoch) --
--- The bytes are here: the host's slot is free although the lease goes on.
+-- The transfer is complete: release the host's slot, but keep the lease.
 UPDATE jobs SET stage = 'FINALIZED', claims = claims + :counts, slot_host = NULL, updated_at = :now,
        row_version = row_version + 1
  WHERE seq IN {all seq} AND lease_epoch = :lease_epoch
@@ -133,29 +132,28 @@ j.cancel_requested_at
 SELECT {given} FROM jobs AS j WHERE j.lease_until <= :now ORDER BY j.lease_until LIMIT :many
 
 -- leases_of --
--- What some owners hold: a scan of the live leases only.
+-- The leases of the given owners: scans only live leases.
 SELECT {given} FROM jobs AS j
  WHERE j.lease_until IS NOT NULL AND j.lease_owner IN (SELECT value FROM {each owners})
  LIMIT :many
 
--- give_back (now, seq, lease_epoch) --
--- The lease ended without an outcome: the job is ready again, from its first stage. A torrent goes on without a lease.
+-- give_back (ready, status, stage, now, seq, lease_epoch) --
+-- The lease ended without an outcome: the job is ready again, from its first stage. A job that an external program
+-- works on continues without a lease.
 UPDATE jobs
    SET lease_owner = NULL, lease_until = NULL, slot_host = NULL, lease_slots = NULL,
-       ready = CASE job_type WHEN 'torrent' THEN 0 ELSE 1 END,
-       status = CASE job_type WHEN 'torrent' THEN status ELSE 'pending' END,
-       stage = CASE job_type WHEN 'download' THEN 'PLANNED' WHEN 'torrent' THEN stage ELSE 'pending' END,
+       ready = :ready, status = :status, stage = :stage,
        updated_at = :now, row_version = row_version + 1
  WHERE seq IN {all seq} AND lease_epoch = :lease_epoch AND lease_owner IS NOT NULL
 
 -- promote_waiting --
--- Waiting jobs whose time has come.
-UPDATE jobs SET next_attempt_at = NULL, ready = CASE job_type WHEN 'torrent' THEN 0 ELSE 1 END
+-- Waiting jobs that are due.
+UPDATE jobs SET next_attempt_at = NULL, ready = 1
  WHERE seq IN (SELECT seq FROM jobs WHERE next_attempt_at <= :now ORDER BY next_attempt_at LIMIT :many)
-RETURNING lane_id, priority, job_type
+RETURNING lane_id, priority
 
 -- next_due --
--- The next moment at which something becomes claimable by itself.
+-- When the next job becomes claimable by itself.
 SELECT min(at) FROM (
   SELECT min(next_attempt_at) AS at FROM jobs WHERE next_attempt_at IS NOT NULL
   UNION ALL SELECT min(lease_until) FROM jobs WHERE lease_until IS NOT NULL

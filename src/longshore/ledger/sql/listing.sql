@@ -1,4 +1,4 @@
--- Reading: every statement touches as many rows as it gives, or as `scan` allows, never as many as there are.
+-- Lists. Every statement reads at most as many rows as it returns, or `scan` rows, never the whole table.
 
 -- {job_filter} --
 (CAST(:job_type AS TEXT) IS NULL OR j.job_type = :job_type) AND (CAST(:stage AS TEXT) IS NULL OR j.stage = :stage)
@@ -16,7 +16,7 @@ SELECT {job}
  ORDER BY j.seq DESC LIMIT :many
 
 -- jobs_newest_end --
--- How far that look went.
+-- The last row that this query scanned.
 SELECT min(s.seq), count(*)
   FROM (SELECT i.seq FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id AND i.status = :status
            AND i.seq < :edge ORDER BY i.seq DESC LIMIT :scan) AS s
@@ -33,11 +33,15 @@ SELECT max(s.seq), count(*)
   FROM (SELECT i.seq FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id AND i.status = :status
            AND i.seq > :edge ORDER BY i.seq LIMIT :scan) AS s
 
+-- {of_type} --
+-- (The second condition is that of the partial index jobs_typed; without it SQLite does not use the index.)
+i.job_type = :job_type AND i.job_type <> 'download'
+
 -- jobs_of_type_newest --
 -- Jobs of one type that is not the common one.
 SELECT {job}
   FROM (SELECT * FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id
-           AND i.job_type = :job_type AND i.job_type <> 'download' AND i.status = :status
+           AND {of_type} AND i.status = :status
            AND i.seq < :edge ORDER BY i.seq DESC LIMIT :scan) AS j
  WHERE {job_filter}
  ORDER BY j.seq DESC LIMIT :many
@@ -45,11 +49,11 @@ SELECT {job}
 -- jobs_of_type_newest_end --
 SELECT min(s.seq), count(*)
   FROM (SELECT i.seq FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id
-           AND i.job_type = :job_type AND i.job_type <> 'download' AND i.status = :status
+           AND {of_type} AND i.status = :status
            AND i.seq < :edge ORDER BY i.seq DESC LIMIT :scan) AS s
 
 -- jobs_failed_newest --
--- What failed for one reason at one host.
+-- Jobs that failed for one reason at one host.
 SELECT {job}
   FROM (SELECT * FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id
            AND i.status = 'failed' AND i.error_code = :reason AND i.host = :host AND i.superseded = :superseded
@@ -67,7 +71,7 @@ SELECT min(s.seq), count(*)
 -- Jobs of one type that is not the common one.
 SELECT {job}
   FROM (SELECT * FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id
-           AND i.job_type = :job_type AND i.job_type <> 'download' AND i.status = :status
+           AND {of_type} AND i.status = :status
            AND i.seq > :edge ORDER BY i.seq LIMIT :scan) AS j
  WHERE {job_filter}
  ORDER BY j.seq LIMIT :many
@@ -75,11 +79,11 @@ SELECT {job}
 -- jobs_of_type_oldest_end --
 SELECT max(s.seq), count(*)
   FROM (SELECT i.seq FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id
-           AND i.job_type = :job_type AND i.job_type <> 'download' AND i.status = :status
+           AND {of_type} AND i.status = :status
            AND i.seq > :edge ORDER BY i.seq LIMIT :scan) AS s
 
 -- jobs_failed_oldest --
--- What failed for one reason at one host.
+-- Jobs that failed for one reason at one host.
 SELECT {job}
   FROM (SELECT * FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id
            AND i.status = 'failed' AND i.error_code = :reason AND i.host = :host AND i.superseded = :superseded
@@ -121,7 +125,7 @@ SELECT {job} FROM jobs AS j
  ORDER BY j.seq LIMIT :many
 
 -- failure_groups --
--- What failed and was not tried again, by reason and host, with the newest of each as an example.
+-- Failed jobs without a retry, counted by reason and host, with the newest of each as an example.
 SELECT g.error_code, g.host, g.n, j.job_id, COALESCE(j.url, j.canonical_url), j.error_message_safe, j.failed_at
   FROM (SELECT f.error_code, f.host, sum(f.n) AS n FROM failure_counts AS f
          WHERE f.tenant_id = :tenant_id AND f.project_id = :project_id
@@ -161,7 +165,7 @@ SELECT seq, at, job_id, kind, facts FROM events
  ORDER BY seq LIMIT :many
 
 -- events_after @postgres --
--- Up to where nothing can appear any more: a transaction in flight may still hold a lower number.
+-- The highest event number below which no event can still appear: open transactions may hold lower numbers.
 SELECT seq, at, job_id, kind, facts FROM events
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND seq > :seq AND seq < events_horizon()
  ORDER BY seq LIMIT :many
@@ -202,7 +206,7 @@ SELECT {artifact} FROM artifacts AS a
  ORDER BY a.artifact_id DESC LIMIT :many
 
 -- artifacts_of_url --
--- What a URL gave: the version it has now, and back along the chain.
+-- The versions of a URL: the current one, then the earlier ones along the chain.
 WITH RECURSIVE v (artifact_id, previous_id) AS (
   SELECT a.artifact_id, a.previous_id FROM url_versions AS u
     JOIN artifacts AS a ON a.tenant_id = u.tenant_id AND a.project_id = u.project_id AND a.artifact_id = u.artifact_id
@@ -261,7 +265,7 @@ SELECT min(s.created_at)
  WHERE s.ready = 1
 
 -- workers --
--- Who holds leases now, over all tenants.
+-- The owners of live leases, over all tenants.
 SELECT lease_owner, count(*), min(lease_until) FROM jobs
  WHERE lease_until IS NOT NULL GROUP BY lease_owner ORDER BY lease_owner LIMIT 10000
 

@@ -10,12 +10,12 @@ SELECT j.job_id, j.job_type, j.status, j.stage, COALESCE(j.url, j.canonical_url)
         AND s.project_id = j.project_id AND s.job_id = j.job_id AND s.kind = j.status)
 
 -- manifest_of --
--- Named jobs as the manifest tells them.
+-- The given jobs in the manifest's format.
 {manifest}
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id IN (SELECT value FROM {each job_ids})
 
 -- manifest_page --
--- Jobs with their first result and what the end of their last attempt said, in order of planning.
+-- Jobs with their first result and the final event of their last attempt, in order of planning.
 {manifest}
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id > :after
    AND (CAST(:status AS TEXT) IS NULL OR j.status = :status)
@@ -41,8 +41,8 @@ SELECT r.job_id, a.artifact_id, a.sha256, a.byte_size, a.content_type, a.name, a
      AND m.job_id = j.job_id)
 
 -- purge_page --
--- Jobs of one status, among the next `scan` of them, that are over since before a time and that nothing points to: no
--- artifact they made, no other job, no asset. What waits is never looked at.
+-- Jobs of one status, among the next `scan` of them, that ended before a time and are not referenced by an artifact,
+-- another job or an asset. Pending jobs are never read.
 SELECT j.job_id, j.status, j.seq, j.retry_of, j.reuse_of_job_id
   FROM (SELECT * FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id AND i.status = :status
            AND i.seq > :edge ORDER BY i.seq LIMIT :scan) AS j
@@ -54,7 +54,7 @@ SELECT j.job_id, j.status, j.seq, j.retry_of, j.reuse_of_job_id
  ORDER BY j.seq
 
 -- purge_older --
--- Of named jobs those that are over and that nothing but other jobs points to, with whom they point to themselves.
+-- The given jobs that are over and referenced only by other jobs, with the jobs they reference themselves.
 SELECT j.job_id, j.retry_of, j.reuse_of_job_id FROM {each job_ids} AS w CROSS JOIN jobs j
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = w.value AND {unused}
 
@@ -64,7 +64,7 @@ SELECT j.job_id, j.retry_of, j.reuse_of_job_id FROM jobs j
    AND j.job_id IN (SELECT value FROM {each job_ids}) AND {unused}
 
 -- purge_pointing --
--- Who points to named jobs, and whether those could go as well.
+-- The jobs that reference the given jobs, and whether those can be purged as well.
 SELECT j.retry_of, j.job_id, j.status, j.seq, CASE WHEN {unused} THEN 1 ELSE 0 END
   FROM {each job_ids} AS w CROSS JOIN jobs j
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.retry_of = w.value
@@ -83,20 +83,20 @@ SELECT j.reuse_of_job_id, j.job_id, j.status, j.seq, CASE WHEN {unused} THEN 1 E
  LIMIT :many
 
 -- purge_rows --
--- What of the wanted jobs is still to be forgotten: nobody used one since the page was read.
+-- The given jobs that can still be purged: not used again since the page was read.
 -- (A cross join keeps the order: without statistics SQLite would walk over every job that is over, in every batch.)
 SELECT j.job_id, j.status FROM {each job_ids} AS w CROSS JOIN jobs j
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = w.value AND {unused}
 
 -- purge_rows @postgres --
--- Locked, so that nobody can begin to point to one; whom somebody else holds right now waits for the next purge.
+-- Locked, so that no other transaction can add a reference. Rows that are locked now are left to the next purge.
 SELECT j.job_id, j.status FROM jobs j
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id
    AND j.job_id IN (SELECT value FROM {each job_ids}) AND {unused}
  ORDER BY j.job_id FOR UPDATE OF j SKIP LOCKED
 
 -- purge_bury (now, tenant_id, project_id, job_id) --
--- The key goes on to answer: what the job came to, and which artifact holds it.
+-- The tombstone keeps the key with the job's final status and its artifact.
 INSERT INTO tombstones (tenant_id, project_id, job_type, idempotency_key, job_id, status, stage, artifact_id, purged_at)
 SELECT j.tenant_id, j.project_id, j.job_type, j.idempotency_key, j.job_id, j.status, j.stage,
        (SELECT r.artifact_id FROM job_artifacts r WHERE r.tenant_id = j.tenant_id AND r.project_id = j.project_id
@@ -115,6 +115,6 @@ DELETE FROM job_artifacts WHERE tenant_id = :tenant_id AND project_id = :project
 DELETE FROM events WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id
 
 -- purge_jobs --
--- All at once, because they may point to each other. Grants and effects go with their job; whatever else still points to
--- one makes this fail, which is right.
+-- In one statement, because the jobs may reference each other. Grants and effects are deleted with their job; any other
+-- reference makes the statement fail, as intended.
 DELETE FROM jobs WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id IN (SELECT value FROM {each job_ids})

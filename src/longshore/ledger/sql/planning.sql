@@ -6,7 +6,7 @@ j.completed_at, j.failed_at, j.idempotency_key, j.work_id, j.source_ref, j.url, 
 j.max_attempts, j.run_id, j.request_id, j.user_id, j.book_id, j.media_type, j.source, j.lane_id, j.trail
 
 -- plan_find --
--- The current jobs of a list of keys. CROSS JOIN: the keys lead, whatever the planner thinks of an empty table.
+-- The current jobs of a list of keys. CROSS JOIN makes the keys the outer loop, whatever the statistics are.
 SELECT j.idempotency_key, j.job_id, j.status, j.stage, j.seq, j.request
   FROM {each keys} AS k
   CROSS JOIN jobs AS j ON j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_type = :job_type
@@ -19,7 +19,7 @@ SELECT j.idempotency_key, j.job_id, j.status, j.stage, j.seq, j.request
    AND j.idempotency_key = ANY (ARRAY(SELECT value FROM {each keys}))
 
 -- plan_results --
--- What the registry says of the first result of jobs that completed.
+-- The first registered result of completed jobs.
 SELECT r.job_id, a.sha256, a.byte_size, a.content_type
   FROM {each job_ids} AS k
   CROSS JOIN job_artifacts AS r ON r.tenant_id = :tenant_id AND r.project_id = :project_id AND r.job_id = k.value
@@ -37,14 +37,14 @@ SELECT r.job_id, a.sha256, a.byte_size, a.content_type
 SELECT 1 FROM tombstones WHERE tenant_id = :tenant_id AND project_id = :project_id LIMIT 1
 
 -- plan_tombstones --
--- What is left of purged jobs: their keys still answer.
+-- Tombstones of purged jobs, so that their keys are still found.
 SELECT idempotency_key, job_id, status, stage
   FROM tombstones
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_type = :job_type
    AND idempotency_key IN (SELECT value FROM {each keys})
 
 -- plan_earlier --
--- Of jobs that failed: the jobs that they repeat, as far back as the chain goes, whose results are still there.
+-- For failed jobs: the earlier jobs along the retry chain whose results still exist.
 WITH RECURSIVE c (start, job_id, depth) AS (
   SELECT value, value, 0 FROM {each job_ids}
   UNION ALL
@@ -85,11 +85,6 @@ DELETE FROM tombstones
 -- plan_supersede (now, seq) --
 -- A linked retry takes the key over; the old row leaves the unique index.
 UPDATE jobs SET superseded = 1, updated_at = :now, row_version = row_version + 1 WHERE seq = :seq
-
--- plan_active_torrent --
-SELECT job_id FROM jobs
- WHERE tenant_id = :tenant_id AND user_id = :user_id AND book_id = :book_id AND media_type = :media_type
-   AND job_type = 'torrent' AND (status = 'pending' OR status = 'processing')
 
 -- plan_insert (tenant_id, project_id, job_id, job_type, stage, ready, lane_id, priority, now, idempotency_key, work_id, source_ref, url, canonical_url, host, request, max_attempts, run_id, request_id, retry_of, user_id, book_id, media_type, source) --
 INSERT INTO jobs (tenant_id, project_id, job_id, job_type, status, stage, ready, lane_id, priority, created_at, updated_at,

@@ -1,5 +1,5 @@
--- The statements that differ on PostgreSQL. Three kinds of reason: what must see all tenants goes through functions of the
--- dispatcher; what is read in order to be written is locked; what runs for many rows takes them as arrays, at once.
+-- The statements that differ on PostgreSQL, for three reasons: statements that see all tenants call functions of the
+-- dispatcher role; rows that are read in order to be written are locked; bulk statements take their rows as arrays.
 
 -- open_tenants @postgres --
 SELECT tenant_id FROM dispatch_open_tenants(:after, :many)
@@ -15,13 +15,13 @@ SELECT {job}
   FROM jobs AS j
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = ANY (ARRAY(SELECT value FROM {each job_ids}))
    AND (j.status = 'pending' OR j.status = 'processing') AND j.lease_owner IS NULL AND j.next_attempt_at IS NULL
-   AND CASE WHEN CAST(:job_types AS jsonb) IS NULL THEN j.job_type <> 'torrent' ELSE CAST(:job_types AS jsonb) ? j.job_type END
+   AND CASE WHEN CAST(:job_types AS jsonb) IS NULL THEN j.ready = 1 ELSE CAST(:job_types AS jsonb) ? j.job_type END
  ORDER BY j.priority DESC, j.seq
  LIMIT :many
    FOR NO KEY UPDATE OF j SKIP LOCKED
 
 -- lane_served (turn, top, ready, lane_id) @postgres --
--- What is left in a lane is looked up again (others take from it too): top and ready are not needed.
+-- The function reads the lane's remaining jobs itself (other workers claim from it, too), so top and ready are unused.
 SELECT dispatch_lanes_served(CAST(:turn AS bigint[]), CAST(:lane_id AS bigint[]))
 
 -- lane_park (parked_until, lane_id) @postgres --
@@ -56,7 +56,7 @@ SELECT {given} FROM dispatch_expired(:now, :many) AS j
 SELECT {given} FROM dispatch_leases_of(CAST(:owners AS jsonb), :many) AS j
 
 -- promote_waiting @postgres --
-SELECT lane_id, priority, job_type FROM dispatch_promote(:now, :many)
+SELECT lane_id, priority FROM dispatch_promote(:now, :many)
 
 -- next_due @postgres --
 SELECT dispatch_next_due(:now)
@@ -89,14 +89,14 @@ SELECT r.tenant_id, r.project_id, r.status, pg_backend_pid() % 32, r.n
 ON CONFLICT (tenant_id, project_id, status, slot) DO UPDATE SET n = counters.n + excluded.n
 
 -- control_rows @postgres --
-SELECT j.job_id, j.seq, j.status, j.stage, j.job_type, j.lease_owner, j.lease_epoch, j.cancel_requested_at, j.superseded
+SELECT j.job_id, j.seq, j.status, j.stage, j.lease_owner, j.cancel_requested_at
   FROM jobs AS j
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = ANY (ARRAY(SELECT value FROM {each job_ids}))
  ORDER BY j.seq
    FOR NO KEY UPDATE OF j
 
 -- fence (tenant_id, project_id, job_id, lease_epoch, lease_owner, now) @postgres --
--- The row is held: between this look and the write nobody can take the lease over.
+-- Lock the row, so that no other worker can take over the lease between this query and the write.
 SELECT j.job_id, j.seq, j.stage, j.status, j.job_type, j.attempts, j.lane_id, j.priority, j.host, j.slot_host,
        j.canonical_url, j.cancel_requested_at, j.lease_epoch
   FROM unnest(CAST(:tenant_id AS text[]), CAST(:project_id AS text[]), CAST(:job_id AS text[]), CAST(:lease_epoch AS bigint[]),
@@ -119,15 +119,14 @@ WITH held AS MATERIALIZED (
 UPDATE jobs AS j SET lease_until = held.until, updated_at = held.now FROM held WHERE j.seq = held.seq
 RETURNING j.job_id, j.lease_epoch, j.cancel_requested_at
 
--- grant (owner, until, slot_host, lease_slots, counts, now, seq) @postgres --
+-- grant (owner, until, slot_host, lease_slots, stage, counts, now, seq) @postgres --
 UPDATE jobs AS j
    SET lease_owner = r.owner, lease_until = r.until, lease_epoch = j.lease_epoch + 1, slot_host = r.slot_host,
        lease_slots = r.lease_slots, ready = 0, status = 'processing',
-       stage = CASE j.job_type WHEN 'download' THEN 'LEASED' WHEN 'torrent' THEN 'downloading' ELSE 'processing' END,
-       claims = j.claims + r.counts, progress = NULL, updated_at = r.now, row_version = j.row_version + 1
+       stage = r.stage, claims = j.claims + r.counts, progress = NULL, updated_at = r.now, row_version = j.row_version + 1
   FROM unnest(CAST(:owner AS text[]), CAST(:until AS bigint[]), CAST(:slot_host AS text[]), CAST(:lease_slots AS bigint[]),
-              CAST(:counts AS bigint[]), CAST(:now AS bigint[]), CAST(:seq AS bigint[]))
-    AS r (owner, until, slot_host, lease_slots, counts, now, seq)
+              CAST(:stage AS text[]), CAST(:counts AS bigint[]), CAST(:now AS bigint[]), CAST(:seq AS bigint[]))
+    AS r (owner, until, slot_host, lease_slots, stage, counts, now, seq)
  WHERE j.seq = r.seq AND j.lease_owner IS NULL
 
 -- claim_insert (tenant_id, project_id, job_id, epoch, owner, host, now) @postgres --
@@ -269,5 +268,5 @@ SELECT dispatch_stops_wanted(:owner)
 SELECT tenant_id, project_id FROM dispatch_scopes()
 
 -- commits_forget @postgres --
--- Connections that ended long ago: nobody can be in doubt about their last transaction any more.
+-- Connections that ended long ago; no client still asks whether their last transaction was committed.
 DELETE FROM commits WHERE at < clock_timestamp() - interval '7 days'

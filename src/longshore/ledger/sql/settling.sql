@@ -1,5 +1,5 @@
 -- end_canceled (now, seq, lease_epoch) --
--- A job whose cancel was asked for and whose lease is over.
+-- Cancel a job on request, now that its lease has ended.
 UPDATE jobs
    SET status = 'canceled', stage = 'canceled', lease_owner = NULL, lease_until = NULL, slot_host = NULL, lease_slots = NULL,
        ready = 0, next_attempt_at = NULL, error_code = 'canceled', error_message_safe = 'canceled by request',
@@ -20,22 +20,20 @@ UPDATE jobs
        error_debug_id = NULL, row_version = row_version + 1
  WHERE seq = :seq AND lease_epoch = :lease_epoch
 
--- end_failed (stage, error_code, error_message_safe, error_debug_id, attempts, now, seq, lease_epoch) --
+-- end_failed (stage, error_code, error_message_safe, error_debug_id, failure_reason, attempts, now, seq, lease_epoch) --
 UPDATE jobs
    SET status = 'failed', stage = :stage, ready = 0, next_attempt_at = NULL, lease_owner = NULL, lease_until = NULL,
        slot_host = NULL, lease_slots = NULL, error_code = :error_code, error_message_safe = :error_message_safe,
        error_debug_id = :error_debug_id,
-       failure_reason = CASE job_type WHEN 'torrent' THEN :error_code ELSE failure_reason END,
+       failure_reason = COALESCE(:failure_reason, failure_reason),
        attempts = attempts + :attempts, failed_at = :now, updated_at = :now, row_version = row_version + 1
  WHERE seq = :seq AND lease_epoch = :lease_epoch
 
--- end_waiting (ready, next_attempt_at, error_code, error_message_safe, attempts, host, lane_id, trail, uncounted, now, seq, lease_epoch) --
--- Back to the start of an attempt, now or later. A torrent goes on without a lease.
+-- end_waiting (ready, status, stage, next_attempt_at, host, lane_id, error_code, error_message_safe, attempts, trail, uncounted, now, seq, lease_epoch) --
+-- Back to the start of an attempt, now or later.
 UPDATE jobs
    SET lease_owner = NULL, lease_until = NULL, slot_host = NULL, lease_slots = NULL,
-       ready = CASE job_type WHEN 'torrent' THEN 0 ELSE :ready END, next_attempt_at = :next_attempt_at,
-       status = CASE job_type WHEN 'torrent' THEN status ELSE 'pending' END,
-       stage = CASE job_type WHEN 'download' THEN 'PLANNED' WHEN 'torrent' THEN stage ELSE 'pending' END,
+       ready = :ready, next_attempt_at = :next_attempt_at, status = :status, stage = :stage,
        error_code = COALESCE(:error_code, error_code), error_message_safe = COALESCE(:error_message_safe, error_message_safe),
        attempts = attempts + :attempts, host = :host, lane_id = :lane_id,
        trail = CASE WHEN CAST(:trail AS TEXT) IS NULL THEN trail ELSE NULLIF(:trail, '') END,
@@ -53,12 +51,12 @@ VALUES (:tenant_id, :project_id, :sha256, :byte_size, :storage_backend, :storage
 ON CONFLICT (tenant_id, project_id, sha256) DO NOTHING
 
 -- blobs_known --
--- Which of these bytes are there already. (RETURNING would build a table per row.)
+-- The hashes among these that are already stored. (RETURNING would build a table per row.)
 SELECT sha256 FROM blobs
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND sha256 IN (SELECT value FROM {each sha256s})
 
 -- url_version_put (tenant_id, project_id, canonical_url, sha256, byte_size, etag, last_modified, final_url, caller, vary, artifact_id, job_id, now) --
--- What a URL gives now.
+-- The current version of a URL.
 INSERT INTO url_versions (tenant_id, project_id, canonical_url, sha256, byte_size, etag, last_modified, final_url,
   caller, vary, artifact_id, job_id, seen_at, revalidated_at)
 VALUES (:tenant_id, :project_id, :canonical_url, :sha256, :byte_size, :etag, :last_modified, :final_url,
@@ -70,7 +68,7 @@ ON CONFLICT (tenant_id, project_id, canonical_url) DO UPDATE
        revalidated_at = excluded.revalidated_at
 
 -- url_artifacts --
--- What URLs gave before.
+-- The previous versions of URLs.
 SELECT canonical_url, artifact_id FROM url_versions
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND canonical_url IN (SELECT value FROM {each urls})
 
@@ -114,7 +112,7 @@ SELECT artifact_id FROM job_artifacts
  ORDER BY ordinal
 
 -- host_fault (host, failures, reason, stale, now) --
--- Faults of a host in a row: the breaker. A row that nobody added to since `stale` has a new beginning.
+-- Count a host's consecutive faults (circuit breaker). The count restarts if the last one is older than `stale`.
 INSERT INTO hosts (host, failures, failed_at, reason, faulty_since, updated_at)
 VALUES (:host, :failures, :now, :reason, :now, :now)
 ON CONFLICT (host) DO UPDATE
@@ -128,12 +126,12 @@ UPDATE hosts SET failures = 0, faulty_since = NULL, silent_since = NULL, silence
  WHERE host = :host AND (failures > 0 OR silent_since IS NOT NULL OR nameless_at IS NOT NULL)
 
 -- host_heard (now, host) --
--- It answered, if not well: it is not silent.
+-- The host answered, even if with an error: end its silence.
 UPDATE hosts SET silent_since = NULL, silences = 0, nameless_at = NULL, updated_at = :now
  WHERE host = :host AND (silent_since IS NOT NULL OR nameless_at IS NOT NULL)
 
 -- host_silent (host, silences, stale, nameless_at, now) --
--- It answered nothing. A silence that nobody listened to since `stale` begins anew.
+-- The host did not answer. The silence restarts if it was last observed before `stale`.
 INSERT INTO hosts (host, silent_since, silences, nameless_at, updated_at)
 VALUES (:host, :now, :silences, :nameless_at, :now)
 ON CONFLICT (host) DO UPDATE
@@ -144,7 +142,7 @@ ON CONFLICT (host) DO UPDATE
        nameless_at = COALESCE(excluded.nameless_at, hosts.nameless_at), updated_at = excluded.updated_at
 
 -- host_rest (host, cooldown_until, reason, now) --
--- Retry-After: the whole host rests.
+-- Retry-After: pause the whole host.
 INSERT INTO hosts (host, cooldown_until, reason, updated_at) VALUES (:host, :cooldown_until, :reason, :now)
 ON CONFLICT (host) DO UPDATE
    SET cooldown_until = CASE WHEN hosts.cooldown_until > excluded.cooldown_until THEN hosts.cooldown_until

@@ -33,7 +33,7 @@ UPDATE tokens SET last_used_at = :at WHERE token_id = :token_id AND (last_used_a
 SELECT 1 FROM tokens WHERE kind = 'api' AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now) LIMIT 1;
 
 -- token_sessions_over --
--- Sessions that nobody can use any more; API tokens stay for the record.
+-- Delete revoked and expired sessions; API tokens are kept for the record.
 DELETE FROM tokens WHERE kind = 'session' AND (revoked_at IS NOT NULL OR expires_at < :now);
 
 -- audit_insert --
@@ -63,7 +63,7 @@ SELECT status, SUM(n) FROM counters
  GROUP BY status;
 
 -- arrivals --
--- What was registered since a moment, by time slot; the ids are ordered by time, so this reads only the end of the table.
+-- Artifacts registered since a time, by time slot; ids are ordered by time, so this reads only the end of the table.
 SELECT slot, COUNT(*), SUM(byte_size)
   FROM (SELECT created_at / :step AS slot, byte_size FROM artifacts
          WHERE tenant_id = :tenant_id AND project_id = :project_id AND artifact_id >= :floor_id

@@ -1,4 +1,4 @@
--- Torrent jobs (seed 002). A job that the client works on has no lease: every write names the row_version it read.
+-- Torrent jobs. A job that the client works on has no lease: every write names the row_version it read.
 -- Rows of `torrents` whose synced_at is 9223372036854775807 are over and never polled again.
 
 -- {tracked} --
@@ -10,7 +10,7 @@ j.completed_at, j.first_not_found_at, j.failure_reason, j.error_message_safe, j.
 FROM torrents t JOIN jobs j ON j.tenant_id = t.tenant_id AND j.project_id = t.project_id AND j.job_id = t.job_id
 
 -- torrent_beside (tenant_id, project_id, job_id, retry_of) --
--- Every torrent job has its row here; a retry knows what the job before it knew.
+-- Create the row of a torrent job; a retry copies the state of the job that it repeats.
 INSERT INTO torrents (tenant_id, project_id, job_id, infohash_v1, infohash_v2, metainfo)
 VALUES (:tenant_id, :project_id, :job_id,
   (SELECT b.infohash_v1 FROM torrents b WHERE b.tenant_id = :tenant_id AND b.project_id = :project_id AND b.job_id = :retry_of),
@@ -22,13 +22,18 @@ UPDATE torrents SET infohash_v1 = :infohash_v1, infohash_v2 = :infohash_v2, meta
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id
 
 -- torrent_active --
--- Who holds the place of this user, book and medium.
+-- The active job of this user, book and medium.
 SELECT {tracked} {tracked_from}
  WHERE j.tenant_id = :tenant_id AND j.user_id = :user_id AND j.book_id = :book_id AND j.media_type = :media_type
    AND j.job_type = 'torrent' AND (j.status = 'pending' OR j.status = 'processing')
 
+-- plan_active_torrent --
+SELECT job_id FROM jobs
+ WHERE tenant_id = :tenant_id AND user_id = :user_id AND book_id = :book_id AND media_type = :media_type
+   AND job_type = 'torrent' AND (status = 'pending' OR status = 'processing')
+
 -- torrents_due --
--- The next jobs of the rotation, of all tenants: the longest unpolled first. Those that are being imported rest.
+-- The next jobs of the rotation, of all tenants: the longest unpolled first. Jobs that are being imported are skipped.
 SELECT t.tenant_id, t.project_id, t.job_id {tracked_from}
  WHERE t.synced_at < 9223372036854775807 AND (j.lease_until IS NULL OR j.lease_until <= :now)
  ORDER BY t.synced_at, t.job_id
@@ -42,14 +47,14 @@ SELECT {tracked} {tracked_from}
  WHERE t.tenant_id = :tenant_id AND t.job_id IN (SELECT value FROM {each job_ids})
 
 -- torrents_active --
--- How many share the rotation.
+-- The number of jobs in the rotation.
 SELECT count(*) FROM torrents WHERE synced_at < 9223372036854775807
 
 -- torrents_active @postgres --
 SELECT dispatch_torrents_active()
 
 -- torrents_hold --
--- The client does not answer: all clocks stand still until the next answer.
+-- The client does not answer: stop all clocks until the next answer.
 UPDATE torrents SET held_at = :now WHERE held_at IS NULL AND synced_at < 9223372036854775807
 
 -- torrents_hold @postgres --
@@ -110,7 +115,7 @@ UPDATE jobs SET row_version = row_version + 1, updated_at = :now, status = 'fail
    AND lease_owner IS NULL AND (status = 'pending' OR status = 'processing')
 
 -- torrent_retire --
--- It is over: no more polls.
+-- The job is over: stop polling it.
 UPDATE torrents SET watch = :watch, synced_at = 9223372036854775807, held_at = NULL
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id
 
@@ -126,7 +131,7 @@ UPDATE jobs SET lease_owner = NULL, lease_until = NULL, slot_host = NULL
 RETURNING lease_epoch
 
 -- torrent_lease --
--- The right to import: one holder, a new epoch. The stage stays what it is until the import ends.
+-- Lease the import, with a new epoch. The stage does not change until the import ends.
 UPDATE jobs SET row_version = row_version + 1, updated_at = :now,
        lease_owner = :owner, lease_until = :until, lease_epoch = lease_epoch + 1, claims = claims + 1
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND row_version = :row_version

@@ -1,6 +1,7 @@
 -- The store's own schema: blobs in pieces, reached by the service only. Safe to run again.
 
 -- name: create
+SELECT pg_advisory_xact_lock(hashtext('longshore_store'));  -- IF NOT EXISTS alone fails when two run at once
 CREATE SCHEMA IF NOT EXISTS longshore_store;
 CREATE TABLE IF NOT EXISTS longshore_store.objects (
     object_key   text COLLATE "C" PRIMARY KEY,

@@ -1,1 +1,1 @@
-"""The HTTP API, version 1. Routes are thin: they read the request, call one verb of the ledger or depot, show the result."""
+"""The HTTP API, version 1. A route parses the request, calls one ledger or depot method and returns the result."""

@@ -1,4 +1,4 @@
-"""Artifacts: find, read, upload. Where they lie is nobody's business."""
+"""Artifacts: find, read, upload. Their storage location is never shown."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from urllib.parse import quote
 from fastapi import Query, Request, Response
 from starlette.responses import StreamingResponse
 
-from longshore.depot.losses import mark_damaged
-from longshore.depot.taking import Meant
+from longshore.depot.maintenance.missing_blobs import mark_damaged
 from longshore.domain.model import Artifact, Scope
 from longshore.errors import BlobDamaged, NotFound
-from longshore.ledger import listing, lookup
-from longshore.store.proof import proven_pieces
-from longshore.web import stories
-from longshore.web.access import Reader, Writer
-from longshore.web.api.routing import After, Limit, PathId, Serving, request_id, router
-from longshore.web.models import ArtifactOut, ArtifactPage, JobAnswer, Provenance
+from longshore.ledger.queries import listing, lookup
+from longshore.store.durability.blob_proof import proven_pieces
+from longshore.web import queries
+from longshore.web.api.common import After, Limit, PathId, Serving, request_id, router
+from longshore.web.api.models import ArtifactOut, ArtifactPage, JobAnswer, Provenance
+from longshore.web.api.uploads import upload as take
 from longshore.web.problems import Problem
+from longshore.web.security.auth import Reader, Writer
+from longshore.web.serializers import View, artifact_view, job_view
 from longshore.web.service import Service
-from longshore.web.uploads import upload as take
-from longshore.web.views import View, artifact_view, job_view
+from longshore.worker.kinds.upload.session import UploadRequest
 
 routes = router("artifacts", 404, 413, 422)
 
@@ -49,24 +49,24 @@ async def list_artifacts(
     wanted = listing.ArtifactFilter(
         sha256=sha256.lower() if sha256 else None, url=url, work_id=work_id, artifact_type=artifact_type
     )
-    page = await service.ledger.read_soon(listing.artifacts, caller.scope, wanted, after=after, limit=limit)
+    page = await service.ledger.read_async(listing.artifacts, caller.scope, wanted, after=after, limit=limit)
     return {"artifacts": [artifact_view(one) for one in page.items], "next": page.next}
 
 
 @routes.get("/artifacts/{artifact_id}", response_model=ArtifactOut)
 async def show_artifact(artifact_id: PathId, caller: Reader, service: Serving) -> View:
     """Show one artifact."""
-    return artifact_view(await service.ledger.read_soon(listing.artifact, caller.scope, artifact_id))
+    return artifact_view(await service.ledger.read_async(listing.artifact, caller.scope, artifact_id))
 
 
 @routes.get("/artifacts/{artifact_id}/provenance", response_model=Provenance)
 async def show_provenance(artifact_id: PathId, caller: Reader, service: Serving) -> View:
-    """Show every job that came to, or worked on, an artifact."""
-    return await service.ledger.read_soon(stories.artifact_detail, caller.scope, artifact_id)
+    """List every job that produced or used an artifact."""
+    return await service.ledger.read_async(queries.artifact_detail, caller.scope, artifact_id)
 
 
 def wanted_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Read a Range header: first and last byte; None for the whole. Several ranges get the whole, as the RFC allows."""
+    """Parse a Range header: first and last byte; None for the whole, also for several ranges, as the RFC allows."""
     match = _RANGE.match(header.strip()) if header else None
     if not match or match[1] == match[2] == "":
         return None
@@ -78,17 +78,17 @@ def wanted_range(header: str | None, size: int) -> tuple[int, int] | None:
         first = int(match[1])
         last = min(int(match[2]), size - 1) if match[2] else size - 1
         if match[2] and int(match[2]) < first:
-            return None  # not valid: as if it was not there
+            return None  # invalid: ignored
         satisfiable = first < size
     if not satisfiable:
         raise Problem(
-            416, "range_not_satisfiable", f"there are {size} bytes", headers={"Content-Range": f"bytes */{size}"}
+            416, "range_not_satisfiable", f"the artifact has {size} bytes", headers={"Content-Range": f"bytes */{size}"}
         )
     return first, last
 
 
 def content_headers(artifact: Artifact) -> dict[str, str]:
-    """Write what goes with the bytes. A name from outside never reaches a header unquoted."""
+    """Return the headers of a download. A name from outside never reaches a header unquoted."""
     name = artifact.name or artifact.sha256
     plain = name if _PLAIN_NAME.match(name) else artifact.sha256
     digest = base64.b64encode(bytes.fromhex(artifact.sha256)).decode()
@@ -103,7 +103,7 @@ def content_headers(artifact: Artifact) -> dict[str, str]:
 
 
 def content_type(artifact: Artifact) -> str:
-    """Give a type that no browser runs; anything odd is just bytes."""
+    """Return a media type that browsers do not execute; unknown types become octet-stream."""
     kind = artifact.content_type
     safe = re.fullmatch(r"[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+-]{1,100}", kind)
     return kind if safe and not re.search("html|xml|script|svg", kind) else "application/octet-stream"
@@ -125,8 +125,8 @@ def content_type(artifact: Artifact) -> str:
     },
 )
 async def artifact_content(artifact_id: PathId, request: Request, caller: Reader, service: Serving) -> Response:
-    """Give the bytes: whole or a range, with the hash as ETag."""
-    artifact: Artifact = await service.ledger.read_soon(listing.artifact, caller.scope, artifact_id)
+    """Return the bytes: whole or a range, with the hash as ETag."""
+    artifact: Artifact = await service.ledger.read_async(listing.artifact, caller.scope, artifact_id)
     headers = content_headers(artifact)
     if headers["ETag"] in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
@@ -156,7 +156,7 @@ def _opened(service: Service, scope: Scope, artifact: Artifact) -> BinaryIO:
 
 
 async def _whole(file: BinaryIO, service: Service, artifact: Artifact) -> AsyncIterator[bytes]:
-    """Stream a blob while hashing it; the last piece of a damaged one is never sent, so that no client takes it for whole."""
+    """Stream a blob while hashing it; withhold the last chunk of a damaged blob, so that it is never complete."""
     try:
         pieces = proven_pieces(file, artifact.sha256)
         while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
@@ -211,7 +211,7 @@ async def upload(
     ] = None,
 ) -> Any:
     """Upload an artifact: the body is the bytes. An upload is a job like any other."""
-    meant = Meant(
+    meant = UploadRequest(
         name=name,
         artifact_type=artifact_type,
         content_type=_media_type(request.headers.get("content-type", "")),
@@ -220,7 +220,7 @@ async def upload(
     )
     taken = await take(service, caller.scope, request.stream(), meant)
     caller.noted.update(act="upload", count=int(not taken.held), job_id=taken.job_id)
-    job = await service.ledger.read_soon(lookup.job, caller.scope, taken.job_id)
+    job = await service.ledger.read_async(lookup.job, caller.scope, taken.job_id)
     response.status_code = 200 if taken.held else 201
     response.headers["Location"] = f"/api/v1/jobs/{taken.job_id}"
     return {"created": not taken.held, "job": job_view(job)}

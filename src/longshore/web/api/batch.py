@@ -17,11 +17,11 @@ from starlette.responses import StreamingResponse
 
 from longshore.domain.model import JobRequest, Scope
 from longshore.errors import BadInput
-from longshore.web.access import Writer
+from longshore.web.api.common import Serving, request_id, router
 from longshore.web.api.jobs import plan, readable, to_request
-from longshore.web.api.routing import Serving, request_id, router
-from longshore.web.models import JobIn
+from longshore.web.api.models import JobIn
 from longshore.web.problems import Problem
+from longshore.web.security.auth import Writer
 from longshore.web.service import Service
 
 routes = router("jobs", 413, 415, 422)
@@ -32,7 +32,7 @@ KEPT_IN_MEMORY = 4 << 20
 
 
 async def lines(request: Request) -> AsyncIterator[bytes]:
-    """Cut a streamed body into lines, none of them longer than allowed."""
+    """Split a streamed body into lines; reject lines that are too long."""
     rest = b""
     async for chunk in request.stream():
         *whole, rest = (rest + chunk).split(b"\n")
@@ -45,7 +45,7 @@ async def lines(request: Request) -> AsyncIterator[bytes]:
 
 
 def read_line(line: bytes, asked_by: str) -> tuple[JobIn, JobRequest] | str:
-    """Read one line; what is wrong with it is a value, because the others go on."""
+    """Parse one line; return an error as a value, because the other lines continue."""
     try:
         body = readable(line)
         return body, to_request(body, asked_by)
@@ -69,11 +69,11 @@ def read_line(line: bytes, asked_by: str) -> tuple[JobIn, JobRequest] | str:
     },
 )
 async def create_batch(request: Request, caller: Writer, service: Serving) -> StreamingResponse:
-    """Hand in many jobs as JSON lines (or bare URLs). Every line gets a result line; a bad line stops no other."""
+    """Submit many jobs as JSON lines (or bare URLs). Every line gets a result line; errors are per line."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in ("application/x-ndjson", "application/jsonl", "application/json-seq", "text/plain"):
         raise Problem(415, "unsupported_type", "send application/x-ndjson")
-    results: IO[bytes] = SpooledTemporaryFile(KEPT_IN_MEMORY)  # noqa: SIM115 - closed when the answer is out
+    results: IO[bytes] = SpooledTemporaryFile(KEPT_IN_MEMORY)  # noqa: SIM115 - closed after the response
     chunk: list[tuple[int, bytes]] = []
     number = 0
     async for line in lines(request):

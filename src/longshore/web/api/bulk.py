@@ -1,23 +1,24 @@
-"""One action on many jobs: on named ones, or on all that match when their number is the expected one."""
+"""One action on many jobs: on named ones, or on all matches if their number is as expected."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Final, Literal
 
+from longshore.domain.kinds import Status
 from longshore.domain.model import Scope
-from longshore.domain.redaction import safe_url
-from longshore.domain.states import Status
-from longshore.ledger import control, listing, tokens
-from longshore.ledger.tx import Tx
-from longshore.web.access import Caller
-from longshore.web.models import BulkIn
+from longshore.domain.policy.redaction import safe_url
+from longshore.ledger.operations import cancel_retry, tokens
+from longshore.ledger.queries import listing
+from longshore.ledger.transaction import Tx
+from longshore.web.api.models import BulkIn
 from longshore.web.problems import Problem
+from longshore.web.security.auth import Caller
+from longshore.web.serializers import View
 from longshore.web.service import Service
-from longshore.web.views import View
 
 SHOWN = 1000
-NOTED = 20  # ids in a line of the audit log
+NOTED = 20  # ids in an entry of the audit log
 MOST = 100_000  # in one transaction
 
 Act = Literal["retry", "cancel"]
@@ -28,20 +29,20 @@ FITS: Final[dict[Act, frozenset[Status]]] = {
 
 
 class CountChanged(Problem):
-    """Another number of jobs matches than the caller has seen."""
+    """The number of matching jobs differs from the expected count."""
 
     def __init__(self, expected: int, actual: int) -> None:
         super().__init__(
             409,
             "count_changed",
-            f"{actual} jobs match now, not {expected}; look again before you act on them",
+            f"{actual} jobs match now, not {expected}; list them again before you act on them",
             expected_count=expected,
             actual_count=actual,
         )
 
 
 def named(body: BulkIn) -> View:
-    """Say for the audit log which jobs were meant."""
+    """Return the selected jobs for the audit log."""
     if body.filter is None:
         chosen = body.job_ids or []
         return {"chosen": len(chosen), "job_ids": chosen[:NOTED]}
@@ -50,7 +51,7 @@ def named(body: BulkIn) -> View:
 
 
 def fitting_ids(tx: Tx, scope: Scope, wanted: listing.JobFilter, act: Act) -> list[str]:
-    """Name the jobs that match and that the action changes: what a person is told before they say yes."""
+    """Count the matching jobs that the action would change, for the confirmation."""
     statuses = tuple(status for status in wanted.wanted_statuses() if status in FITS[act])
     if not statuses:
         return []
@@ -59,16 +60,16 @@ def fitting_ids(tx: Tx, scope: Scope, wanted: listing.JobFilter, act: Act) -> li
 
 
 async def act_on_all(service: Service, caller: Caller, body: BulkIn, act: Act, *, only_fitting: bool = False) -> View:
-    """Retry or cancel; looking and acting are one transaction, so the expected count cannot be overtaken.
+    """Retry or cancel; count and action are one transaction, so that the count cannot change in between.
 
-    The count is that of all that match or, for a page that has told it, of those that the action changes.
+    The count covers all matches or, for a page that displayed it, only the jobs that the action changes.
     """
     if (body.filter is None) == (body.job_ids is None):
         raise Problem(422, "bad_input", "name either a filter or job_ids")
     if body.filter is not None and body.expected_count is None:
-        raise Problem(422, "bad_input", "a filter needs expected_count: the number of jobs that you have seen matching")
+        raise Problem(422, "bad_input", "a filter needs expected_count: the number of matching jobs that you saw")
     caller.noted.update(act=act, **named(body))
-    done: list[str] = await service.ledger.soon(_act, caller.scope, body, act, only_fitting)
+    done: list[str] = await service.ledger.write_async(_act, caller.scope, body, act, only_fitting)
     caller.noted.update(count=len(done))
     if act == "retry":
         service.wake()
@@ -91,6 +92,6 @@ def _act(tx: Tx, scope: Scope, body: BulkIn, act: Act, only_fitting: bool) -> li
         if len(which) != body.expected_count:
             raise CountChanged(body.expected_count, len(which))
     if act == "cancel":
-        result = control.cancel(tx, scope, which)
+        result = cancel_retry.cancel(tx, scope, which)
         return [*result.canceled, *result.requested]
-    return [planned.job_id for planned in control.retry(tx, scope, which) if planned.created] if which else []
+    return [planned.job_id for planned in cancel_retry.retry(tx, scope, which) if planned.created] if which else []

@@ -1,4 +1,4 @@
-"""History as it is written: server-sent events that go on where they stopped (Last-Event-ID)."""
+"""The event history as server-sent events; a client resumes with Last-Event-ID."""
 
 from __future__ import annotations
 
@@ -8,27 +8,30 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Annotated
 
 from fastapi import Header, Query, Request
 from starlette.responses import StreamingResponse
 
+from longshore.domain.kinds import Status
 from longshore.domain.model import Scope
-from longshore.domain.states import Status
-from longshore.ledger import listing, lookup, tokens
-from longshore.ledger.tx import Tx
-from longshore.web.access import Caller, Reader
-from longshore.web.api.routing import Serving, router
+from longshore.ledger.operations import tokens
+from longshore.ledger.queries import listing, lookup
+from longshore.ledger.transaction import Tx
+from longshore.web.api.common import Serving, router
+from longshore.web.cursors import PATTERN
 from longshore.web.problems import Problem
+from longshore.web.queries import Seal, event_view
+from longshore.web.security.auth import Caller, Reader
 from longshore.web.service import Service
-from longshore.web.stories import event_view
 
 routes = router("events", 422)
 
 BATCH = 500
 LOOK_S = 0.4
 ALIVE_S = 15.0
-_NUMBER = re.compile(r"[0-9]{1,20}\Z")
+_CURSOR = re.compile(PATTERN)
 
 
 @routes.get(
@@ -43,7 +46,8 @@ async def stream_events(
     caller: Reader,
     service: Serving,
     after: Annotated[
-        str | None, Query(max_length=20, pattern="^[0-9]+$", description="begin after this event; absent: now")
+        str | None,
+        Query(max_length=20, pattern=PATTERN, description="start after this event; 0: at the first; absent: now"),
     ] = None,
     slim: Annotated[bool, Query(description="only id and kind")] = False,
     last_event_id: Annotated[str | None, Header(max_length=64)] = None,
@@ -54,31 +58,34 @@ async def stream_events(
         raise Problem(
             429, "too_many_requests", "too many open event streams with this token", headers={"Retry-After": "5"}
         )
-    start = last_event_id if last_event_id and _NUMBER.match(last_event_id) else after
-    seq = int(start) if start else await service.ledger.read_soon(listing.last_event, caller.scope)
+    start = last_event_id if last_event_id and _CURSOR.match(last_event_id) else after
+    if start:
+        seq = service.cursors.read(caller.scope, start)
+    else:
+        seq = await service.ledger.read_async(listing.last_event, caller.scope)
     return StreamingResponse(
-        _events(service, caller, min(seq, (1 << 62) - 1), slim=slim),
+        _events(service, caller, seq, slim=slim),
         media_type="text/event-stream",
         headers={"X-Accel-Buffering": "no"},
     )
 
 
 async def _events(service: Service, caller: Caller, seq: int, *, slim: bool) -> AsyncIterator[bytes]:
-    token_id = caller.token.token_id
+    token_id, seal = caller.token.token_id, partial(service.cursors.seal, caller.scope)
     service.streams[token_id] += 1
     said = ticked = time.monotonic()
     try:
-        known = await service.ledger.read_soon(lookup.counts, caller.scope)
+        known = await service.ledger.read_async(lookup.counts, caller.scope)
         yield b"retry: 2000\n: welcome\n\n"
         while not service.closing.is_set():
-            alive, events, counted = await service.ledger.read_soon(_look, caller, seq)
+            alive, events, counted = await service.ledger.read_async(_look, caller, seq)
             if not alive:
-                return  # a stream outlives no token: whoever lost the right to read stops hearing
+                return  # the token was revoked or expired: end the stream
             for event in events:
                 seq = max(seq, event.seq)
-                yield _message(event, slim=slim)
+                yield _message(event, seal, slim=slim)
             now = time.monotonic()
-            # Planning writes no event of its own, but the counters tell of it; progress is told by this process's workers.
+            # Planning writes no events, but it changes the counters; progress comes from this process's workers.
             tick = counted != known or _tick(service, caller.scope, ticked)
             known = counted
             if tick or now - said > ALIVE_S:
@@ -108,7 +115,7 @@ async def _pause(service: Service) -> None:
         await asyncio.wait_for(service.closing.wait(), LOOK_S)
 
 
-def _message(event: listing.Event, *, slim: bool) -> bytes:
-    view = event_view(event)
+def _message(event: listing.Event, seal: Seal, *, slim: bool) -> bytes:
+    view = event_view(event, seal)
     data = {"kind": view["kind"], "job_id": view["job_id"]} if slim else view
-    return f"id: {event.seq}\ndata: {json.dumps(data)}\n\n".encode()
+    return f"id: {view['seq']}\ndata: {json.dumps(data)}\n\n".encode()

@@ -1,38 +1,41 @@
-"""Jobs: hand in, look at, retry, cancel."""
+"""Jobs: submit, query, retry, cancel."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 
 from longshore import failpoints
-from longshore.domain.model import DOWNLOAD, JobRequest, Planned, Scope
-from longshore.domain.requests import download_request
-from longshore.domain.states import TORRENT, UPLOAD, Status
-from longshore.engine.own.types import known_types, own_key
+from longshore.domain.identity.requests import download_request
+from longshore.domain.kinds import Status, kind_of
+from longshore.domain.model import JobRequest, Planned, Scope
 from longshore.errors import BadInput
-from longshore.ledger import listing, lookup, planning, registry, tokens
-from longshore.ledger.tx import Tx
-from longshore.web import stories
-from longshore.web.access import Reader, Writer
+from longshore.ledger.operations import planning, registry, tokens
+from longshore.ledger.queries import listing, lookup
+from longshore.ledger.transaction import Tx
+from longshore.web import queries
 from longshore.web.api.bulk import act_on_all
-from longshore.web.api.routing import After, Limit, PathId, RequestKey, Serving, Wait, fingerprint, request_id, router
-from longshore.web.models import BulkIn, BulkOut, JobAnswer, JobDetail, JobIn, JobOut, JobPage
+from longshore.web.api.common import After, Limit, PathId, RequestKey, Serving, Wait, fingerprint, request_id, router
+from longshore.web.api.models import BulkIn, BulkOut, JobAnswer, JobDetail, JobIn, JobOut, JobPage
 from longshore.web.problems import Problem
+from longshore.web.security.auth import Reader, Writer
+from longshore.web.serializers import View, job_view
 from longshore.web.service import Service
-from longshore.web.views import View, job_view
+from longshore.worker.kinds.custom.job_types import known_types, own_key
 
 failpoints.declare("web.planned")
 routes = router("jobs", 404, 409, 413, 422)
 
 
 def to_request(body: JobIn, asked_by: str) -> JobRequest:
-    """Make a job request of what came in."""
-    if body.job_type == DOWNLOAD:
+    """Build a job request from the body."""
+    kind = kind_of(body.job_type)
+    if kind.of_url:
         if body.url is None:
             raise BadInput("a download needs a url")
         return download_request(
@@ -51,7 +54,7 @@ def to_request(body: JobIn, asked_by: str) -> JobRequest:
             run_id=body.run_id,
             request_id=asked_by,
         )
-    if body.job_type in (TORRENT, UPLOAD):
+    if kind.own_route:
         raise BadInput(f"a job of type {body.job_type} has its own route")
     return JobRequest(
         job_type=body.job_type,
@@ -66,7 +69,7 @@ def to_request(body: JobIn, asked_by: str) -> JobRequest:
 
 
 def keyed(tx: Tx, scope: Scope, request: JobRequest) -> JobRequest:
-    """Give an own job without a key the one of its inputs' bytes and its parameters (seed 004)."""
+    """Return the idempotency key of a custom job without one: a hash of its inputs' bytes and its parameters."""
     if request.key is not None:
         return request
     hashes = [listing.artifact(tx, scope, artifact_id).sha256 for artifact_id in request.inputs]
@@ -82,7 +85,7 @@ def _planned(planned: Planned) -> View:
 async def plan(
     service: Service, scope: Scope, requests: list[JobRequest], again: Any, key: str | None, print_of: str
 ) -> list[View]:
-    """Plan jobs, under a request key if there is one; what is answered is durable."""
+    """Plan jobs, under a request key if there is one; the response is sent after the commit."""
 
     def act(tx: Tx) -> list[View]:
         whole = [keyed(tx, scope, request) for request in requests]
@@ -90,7 +93,7 @@ async def plan(
 
     verb = (tokens.once, scope, key, print_of, act) if key else (act,)
     try:
-        answer: list[View] = await service.ledger.soon(*verb)
+        answer: list[View] = await service.ledger.write_async(*verb)
     except tokens.KeyReused as error:
         raise Problem(422, "key_reused", str(error)) from error
     failpoints.hit("web.planned")
@@ -99,14 +102,14 @@ async def plan(
 
 
 async def answer_lost(service: Service, scope: Scope, job_id: str) -> bool:
-    """Tell whether a completed job's results are not there any more: then it is no answer. What is lost is marked so."""
-    results = await service.ledger.read_soon(lookup.results, scope, job_id)
+    """Return whether a completed job's results are lost, and mark lost results as missing."""
+    results = await service.ledger.read_async(lookup.results, scope, job_id)
     if not results:
         return False
     sizes = await asyncio.to_thread(service.store.sizes, scope, [one.pointer for one in results])
     gone = [one.artifact_id for one, size in zip(results, sizes, strict=True) if size != one.size_bytes]
     if gone:
-        await service.ledger.soon(registry.mark_missing, scope, gone)
+        await service.ledger.write_async(registry.mark_missing, scope, gone)
     return bool(gone)
 
 
@@ -114,7 +117,7 @@ async def answer_lost(service: Service, scope: Scope, job_id: str) -> bool:
     "/jobs",
     status_code=202,
     response_model=JobAnswer,
-    responses={200: {"model": JobAnswer, "description": "The job was known"}},
+    responses={200: {"model": JobAnswer, "description": "The job existed"}},
 )
 async def create_job(
     body: JobIn,
@@ -125,7 +128,7 @@ async def create_job(
     key: RequestKey = None,
     wait: Wait = 0,
 ) -> View:
-    """Hand in one job. The same work again gives the same job."""
+    """Submit one job. The same work again returns the same job."""
     asked = to_request(body, request_id(request))
     print_of = fingerprint("POST /jobs", body.model_dump_json())
     [planned] = await plan(service, caller.scope, [asked], body.again, key, print_of)
@@ -157,7 +160,7 @@ async def list_jobs(
     wanted = listing.JobFilter(
         status=status, reason=reason, host=host, url=url, work_id=work_id, job_type=job_type, run_id=run_id
     )
-    page = await service.ledger.read_soon(listing.jobs, caller.scope, wanted, after=after, limit=limit)
+    page = await service.job_page(caller.scope, wanted, after, limit)
     if page.next:
         response.headers["Link"] = f'<?after={page.next}&limit={limit}>; rel="next"'
     return {"jobs": [job_view(job) for job in page.items], "next": page.next}
@@ -177,32 +180,33 @@ async def cancel_jobs(body: BulkIn, caller: Writer, service: Serving) -> View:
 
 @routes.get("/jobs/{job_id}", response_model=JobOut)
 async def show_job(job_id: PathId, caller: Reader, service: Serving, wait: Wait = 0) -> View:
-    """Show one job; with `wait`, when it is over."""
+    """Show one job; with `wait`, after it has ended."""
     return job_view(await service.wait_for(caller.scope, job_id, min(wait, service.settings.max_wait_s)))
 
 
 @routes.get("/jobs/{job_id}/timeline", response_model=JobDetail)
 async def show_timeline(job_id: PathId, caller: Reader, service: Serving) -> View:
-    """Show one job's whole story: events, claims, effects, results."""
-    return await service.ledger.read_soon(stories.job_detail, caller.scope, job_id)
+    """Show one job's history: events, claims, effects, results."""
+    seal = partial(service.cursors.seal, caller.scope)
+    return await service.ledger.read_async(queries.job_detail, caller.scope, job_id, seal)
 
 
 @routes.post("/jobs/{job_id}/retry", response_model=BulkOut)
 async def retry_job(job_id: PathId, caller: Writer, service: Serving) -> View:
     """Make a new job, linked by `retry_of`, for a failed or canceled one."""
-    await service.ledger.read_soon(lookup.job, caller.scope, job_id)
+    await service.ledger.read_async(lookup.job, caller.scope, job_id)
     return await act_on_all(service, caller, BulkIn(job_ids=[job_id]), "retry")
 
 
 @routes.post("/jobs/{job_id}/cancel", response_model=BulkOut)
 async def cancel_job(job_id: PathId, caller: Writer, service: Serving) -> View:
-    """Cancel one job. What is over stays as it is."""
-    await service.ledger.read_soon(lookup.job, caller.scope, job_id)
+    """Cancel one job. A finished job stays as it is."""
+    await service.ledger.read_async(lookup.job, caller.scope, job_id)
     return await act_on_all(service, caller, BulkIn(job_ids=[job_id]), "cancel")
 
 
 def readable(line: bytes) -> JobIn:
-    """Read one line of a batch: a JSON object, or a bare URL."""
+    """Parse one line of a batch: a JSON object, or a bare URL."""
     text = line.decode("utf-8", "strict").strip()
     if not text.startswith("{"):
         return JobIn(url=text)

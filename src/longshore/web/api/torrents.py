@@ -1,19 +1,19 @@
-"""Torrents: hand in, look at, cancel. The work itself is done by the torrent side of the depot."""
+"""Torrents: submit, query, cancel. The depot's torrent component does the work."""
 
 from __future__ import annotations
 
 from fastapi import Response
 
+from longshore.domain.kinds import ACTIVE, TORRENT, Status
 from longshore.domain.model import Job, Scope
-from longshore.domain.states import ACTIVE, TORRENT, Status
-from longshore.ledger import listing, lookup
-from longshore.ledger.torrents import start_torrent, want_cancel
-from longshore.torrents.desk import request_of
-from longshore.web.access import Reader, Writer
-from longshore.web.api.routing import After, Limit, PathId, Serving, not_found, router
-from longshore.web.models import BulkOut, JobAnswer, JobOut, JobPage, TorrentIn
+from longshore.ledger.operations.torrents import start_torrent, want_cancel
+from longshore.ledger.queries import listing, lookup
+from longshore.web.api.common import After, Limit, PathId, Serving, not_found, router
+from longshore.web.api.models import BulkOut, JobAnswer, JobOut, JobPage, TorrentIn
+from longshore.web.security.auth import Reader, Writer
+from longshore.web.serializers import View, job_view
 from longshore.web.service import Service
-from longshore.web.views import View, job_view
+from longshore.worker.kinds.torrent.service import request_of
 
 routes = router("torrents", 404, 409, 422)
 
@@ -24,7 +24,7 @@ async def list_torrents(
 ) -> View:
     """List torrent jobs, newest first."""
     wanted = listing.JobFilter(job_type=TORRENT, status=status)
-    page = await service.ledger.read_soon(listing.jobs, caller.scope, wanted, after=after, limit=limit)
+    page = await service.job_page(caller.scope, wanted, after, limit)
     return {"jobs": [job_view(job) for job in page.items], "next": page.next}
 
 
@@ -35,20 +35,20 @@ async def list_torrents(
     responses={200: {"model": JobAnswer, "description": "An active job for it exists"}},
 )
 async def create_torrent(body: TorrentIn, response: Response, caller: Writer, service: Serving) -> View:
-    """Start a torrent for a book. Asking for the same again gives the same job; the sync hands it to the client."""
+    """Start a torrent for a book. The same request again returns the same job; the sync adds it to the client."""
     asked = request_of(
         caller.scope, body.source, user_id=body.user_id, book_id=body.book_id, media_type=body.media_type
     )
-    started = await service.ledger.soon(start_torrent, asked)
+    started = await service.ledger.write_async(start_torrent, asked)
     caller.noted.update(act="add", count=int(started.created), job_id=started.job_id)
-    job = await service.ledger.read_soon(lookup.job, caller.scope, started.job_id)
+    job = await service.ledger.read_async(lookup.job, caller.scope, started.job_id)
     response.status_code = 202 if started.created else 200
     response.headers["Location"] = f"/api/v1/torrents/{job.job_id}"
     return {"created": started.created, "job": job_view(job)}
 
 
 async def _torrent(service: Service, scope: Scope, job_id: str) -> Job:
-    job: Job = await service.ledger.read_soon(lookup.job, scope, job_id)
+    job: Job = await service.ledger.read_async(lookup.job, scope, job_id)
     if job.job_type != TORRENT:
         raise not_found("job")
     return job
@@ -64,7 +64,7 @@ async def show_torrent(job_id: PathId, caller: Reader, service: Serving) -> View
 async def cancel_torrent(job_id: PathId, caller: Writer, service: Serving) -> View:
     """Cancel one torrent job."""
     before = await _torrent(service, caller.scope, job_id)
-    await service.ledger.soon(want_cancel, caller.scope, job_id, with_files=False)
+    await service.ledger.write_async(want_cancel, caller.scope, job_id, with_files=False)
     caller.noted.update(act="cancel", count=int(before.status in ACTIVE))
     acted = [job_id] if before.status in ACTIVE else []
     return {"count": len(acted), "job_ids": acted}

@@ -20,7 +20,7 @@ CREATE TABLE _migrations (
   applied_at BIGINT NOT NULL
 );
 
--- The legal moves of domain/states.py as data; a test compares. 
+-- The legal moves of domain/kinds.py as data; a test compares. 
 CREATE TABLE stage_moves (
   machine    TEXT COLLATE "C" NOT NULL,   -- download | torrent | own
   from_stage TEXT COLLATE "C" NOT NULL,

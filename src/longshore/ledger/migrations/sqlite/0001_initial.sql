@@ -14,7 +14,7 @@ CREATE TABLE _migrations (
   applied_at INTEGER NOT NULL
 ) STRICT;
 
--- The legal moves of domain/states.py as data; a test compares. The trigger jobs_moves reads it.
+-- The legal moves of domain/kinds.py as data; a test compares. The trigger jobs_moves reads it.
 CREATE TABLE stage_moves (
   machine    TEXT NOT NULL,   -- download | torrent | own
   from_stage TEXT NOT NULL,

@@ -1,0 +1,73 @@
+"""`longshore backup`: ledger and store together, while work goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from longshore.cli.app import DAMAGE, OK
+from longshore.cli.options import Call, common
+from longshore.cli.output.writer import say, size
+from longshore.errors import BadInput
+
+if TYPE_CHECKING:
+    from longshore.depot.maintenance.backup import BackupResult
+
+
+@click.command("backup")
+@click.argument("target", type=click.Path(path_type=Path))
+@common
+def command(call: Call, target: Path) -> int:
+    """Copy ledger and blobs to TARGET, an empty directory or an earlier backup, which then gets only new blobs.
+
+    Only you can read the backup, as with the depot. Exit 5 when blobs are damaged or missing: all others are
+    copied.
+    """
+    from longshore.depot.maintenance.backup import backup
+    from longshore.depot.wiring import ledger_place, store_place
+
+    with call.depot() as depot:
+        ledger = ledger_place(depot.settings)
+        if not isinstance(ledger, Path) and "://" in ledger:
+            raise BadInput(
+                "backup copies an embedded depot",
+                hint="use pg_dump and your object store's own means; see docs/how-to/back-up.md",
+            )
+        own = [Path(depot.settings.depot), Path(store_place(depot.settings))]
+        copied = backup(Path(ledger), depot.store, target, now=depot.ledger.now(), outside=own, note=telling(call))
+    tell_copied(call, "backup", copied)
+    return DAMAGE if copied.problems else OK
+
+
+def telling(call: Call) -> Callable[[BackupResult], None]:
+    """Report the progress from time to time."""
+    due = [time.monotonic() + 5]
+
+    def note(copied: BackupResult) -> None:
+        if time.monotonic() >= due[0] and not call.json and call.verbosity >= 0:
+            due[0] = time.monotonic() + 5
+            say(f"{copied.blobs} blobs, {size(copied.bytes)}")
+
+    return note
+
+
+def tell_copied(call: Call, name: str, copied: BackupResult) -> None:
+    """Report the result of a backup or restore."""
+    for sha256, problem in () if call.json else copied.problems:
+        call.output.text(f"{problem}  {sha256}")
+    facts = {
+        "items": copied.blobs,
+        "bytes": copied.bytes,
+        "there": copied.there,
+        "missing": copied.missing,
+        "damaged": copied.damaged,
+    }
+    if call.json:
+        call.output.record("summary", {"command": name, **facts})
+    elif call.verbosity >= 0:
+        missing = f", {copied.damaged} damaged, {copied.missing} missing" if copied.problems else ""
+        say(f"{copied.blobs} blobs copied ({size(copied.bytes)}), {copied.there} there before{missing}")

@@ -1,0 +1,167 @@
+"""`longshore export`: manifests, checksum lists, bags, crates and trees of the stored artifacts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from longshore.cli.app import OK
+from longshore.cli.options import Call, common
+from longshore.cli.output.writer import lines_of, say, stdout_is_closed
+from longshore.errors import BadInput
+
+if TYPE_CHECKING:
+    from longshore.config import Settings
+    from longshore.depot import Depot
+    from longshore.domain.model import Scope
+    from longshore.exports.manifest import Wrap
+    from longshore.exports.packages import Place
+    from longshore.exports.public_urls import Published
+    from longshore.ledger import Ledger
+
+FILES = ("jsonl", "csv", "parquet", "sums", "failures")
+LINES = {"jsonl": "manifest", "failures": "list_item"}  # the type of a line with --json
+EXACT = ("jsonl", "csv", "parquet", "failures")  # input of `add`: redacted URLs would make a different list
+DIRECTORIES = ("bag", "fetch-bag", "crate", "tree")
+STATUSES = ("pending", "processing", "completed", "failed", "skipped", "canceled")
+
+
+@click.command("export")
+@click.argument("form", type=click.Choice(["manifest", *FILES, *DIRECTORIES]), default="jsonl")
+@click.option("-o", "--output", "target", type=click.Path(path_type=Path), help="File or directory [default: stdout].")
+@click.option("--format", "format_", type=click.Choice(["jsonl", "csv", "parquet"]), help="Format of the manifest.")
+@click.option("--status", type=click.Choice(STATUSES), help="Only jobs with this status.")
+@click.option("--type", "job_type", metavar="TYPE", help="Only jobs of this type.")
+@click.option(
+    "--template", default="{name}", show_default=True, help="File names in a tree, e.g. {host}/{sha256}.{ext}."
+)
+@click.option("--no-secrets", is_flag=True, help="Leave URLs with secrets out of a fetch-bag; redact them in a crate.")
+@common
+def command(
+    call: Call,
+    form: str,
+    target: Path | None,
+    format_: str | None,
+    status: str | None,
+    job_type: str | None,
+    template: str,
+    *,
+    no_secrets: bool,
+) -> int:
+    """Write the manifest (jsonl, csv, parquet), SHA256SUMS, the failures as a list that `add` can read, a BagIt bag
+    (with its bytes, or with a fetch.txt), an RO-Crate, or a tree of named files.
+
+    The failures are the downloads that `longshore failures` counts: failed and not retried since. Bags and crates
+    are made for others: their URLs never contain a login, and URLs that seem to contain another secret are
+    counted in a warning.
+    """
+    from longshore.depot.targets import check_outside
+    from longshore.exports.public_urls import Published
+
+    form, published = (format_ or "jsonl") if form == "manifest" else form, Published(no_secrets)
+    if call.json and target is None and form in FILES and form not in LINES:
+        raise click.UsageError(f"{form} is not JSON: omit --json, or name a file with -o")
+    if no_secrets and form in EXACT:
+        raise click.UsageError(f"{form} has every URL as it was given; --no-secrets is for fetch-bag and crate")
+    if form in DIRECTORIES:
+        if target is None:
+            raise BadInput(f"a {form} is a directory: name it with -o")
+        check_outside(target, call.settings)
+        with call.depot() as depot:
+            count = _write_directory(depot, form, target, template, published)
+    else:
+        with call.ledger() as ledger, _opened(target, call.settings) as out:
+            wrap = lines_of(LINES[form]) if call.json and target is None else dict
+            count = _write_file(ledger, call.scope, form, out, status, job_type, wrap)
+    if published.secrets and call.verbosity > -2:
+        _warn(published.secrets)
+    if target is not None:
+        if call.json:
+            facts = {"command": "export", "form": form, "items": count, "urls_with_secrets": published.secrets}
+            call.output.record("summary", facts)
+        elif call.verbosity >= 0:
+            say(f"{count} written to {target}")
+    return OK
+
+
+def _warn(secrets: int) -> None:
+    """Warn about URLs with secrets: a package is made for others and rarely inspected before it is sent."""
+    say(f"warning: {secrets} of the URLs written look as if they held a secret (a token, a key, a signature)")
+    say("  → before you share it, export again with --no-secrets")
+
+
+@contextmanager
+def _opened(target: Path | None, settings: Settings) -> Iterator[IO[bytes]]:
+    """Return stdout, or a file that appears complete or not at all."""
+    from longshore.depot.targets import check_target
+
+    if target is None:
+        if stdout_is_closed():
+            raise BadInput("stdout is closed: the bytes would go nowhere", hint="-o FILE names a file")
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    check_target(target, settings)
+    temporary = target.with_name(f".{target.name}.new")
+    try:
+        out = open(temporary, "wb")  # noqa: SIM115 - a file that cannot be opened is a different error than a full disk
+    except OSError as error:
+        raise BadInput(f"{target} cannot be written: {error.strerror}") from error
+    try:
+        with out:
+            yield out
+        temporary.replace(target)
+    except OSError as error:
+        error.filename = error.filename or str(target)
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write_file(
+    ledger: Ledger, scope: Scope, form: str, out: IO[bytes], status: str | None, job_type: str | None, wrap: Wrap
+) -> int:
+    from longshore.exports import manifest
+    from longshore.exports.file_names import Namer
+    from longshore.exports.read_ledger import manifest_rows
+
+    if form == "failures":
+        failed = manifest_rows(ledger, scope, status="failed", job_type=job_type, superseded=False)
+        return manifest.write_failures(failed, out, wrap)
+    rows = manifest_rows(ledger, scope, status=status, job_type=job_type, held=form == "sums")
+    if form == "sums":
+        return manifest.write_sums(rows, out, Namer())
+    return manifest.write_jsonl(rows, out, wrap) if form == "jsonl" else manifest.WRITERS[form](rows, out)
+
+
+def _write_directory(depot: Depot, form: str, target: Path, template: str, published: Published) -> int:
+    from longshore.exports import packages
+    from longshore.exports.read_ledger import manifest_rows
+
+    rows, now = manifest_rows(depot.ledger, depot.scope, held=True), depot.ledger.now()
+    if form == "tree":
+        return packages.link_tree(rows, target, _placing(depot), template)
+    if form == "crate":
+        name = depot.scope.project_id
+        return packages.write_crate(rows, target, _placing(depot), made_at=now, name=name, published=published)
+    place = _placing(depot) if form == "bag" else None
+    return packages.write_bag(rows, target, place, made_at=now, published=published)
+
+
+def _placing(depot: Depot) -> Place:
+    from longshore.errors import NotFound
+    from longshore.exports.manifest_rows import ManifestRow
+
+    def place(row: ManifestRow, path: Path) -> None:
+        artifacts = depot.ledger.results(depot.scope, row.job_id)
+        named = [artifact for artifact in artifacts if artifact.artifact_id == row.artifact_id]
+        if not named:
+            raise NotFound(f"job {row.job_id} has no result {row.artifact_id}")
+        depot.place(named[0], path)
+
+    return place

@@ -1,0 +1,32 @@
+"""`longshore gc`: remove blobs that nothing refers to."""
+
+from __future__ import annotations
+
+import click
+
+from longshore.cli.app import OK
+from longshore.cli.options import Call, common
+from longshore.cli.output.writer import say, size
+
+
+@click.command("gc")
+@click.option("--grace", "grace_h", type=click.FloatRange(min=0), default=168.0, show_default=True, metavar="HOURS")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed and why; remove nothing.")
+@common
+def command(call: Call, grace_h: float, *, dry_run: bool) -> int:
+    """Quarantine unreferenced blobs, and remove blobs that were in quarantine longer than the grace period."""
+    with call.depot() as depot:
+        found = depot.gc(grace_s=grace_h * 3600, dry_run=dry_run)
+    for item in found.items:
+        facts = {"sha256": item.sha256, "size_bytes": item.size_bytes, "action": item.action, "why": item.why}
+        if call.json:
+            call.output.record("collected", facts, flush=False)
+        else:
+            call.output.text(f"{item.action}  {item.sha256}  {size(item.size_bytes):>9}  {item.why}")
+    if call.json:
+        call.output.record(
+            "summary", {"command": "gc", "items": len(found.items), "bytes": found.bytes, "dry_run": dry_run}
+        )
+    elif call.verbosity >= 0:
+        say(f"{len(found.items)} found, {size(found.bytes)} {'would be removed' if dry_run else 'removed'}")
+    return OK

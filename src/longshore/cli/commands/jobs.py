@@ -1,0 +1,37 @@
+"""`longshore jobs`: list jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from longshore.cli.filters import filtered, found_jobs, taken
+from longshore.cli.options import Call, common
+
+
+@click.command("jobs")
+@filtered
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N jobs [default: all].")
+@common
+def command(call: Call, limit: int | None, **given: Any) -> int:
+    """List jobs: id, status, stage, reason and URL. Lists all jobs unless --limit or a filter is given."""
+    from longshore.cli.output.event_output import job_facts
+    from longshore.domain.policy.redaction import LONGEST, shortened
+
+    chosen = taken(given)
+    with call.ledger() as ledger:
+        for job in found_jobs(ledger, call.scope, chosen, limit):
+            facts = job_facts(job)
+            if call.json:
+                call.output.record("job", facts, flush=False)
+            else:
+                words = (
+                    facts["job_id"],
+                    facts["status"].ljust(10),
+                    facts["stage"].ljust(17),
+                    (facts["reason"] or "-").ljust(17),
+                )
+                item = facts["url"] or facts["work_id"] or facts["job_type"]
+                call.output.text("  ".join([*words, shortened(item, LONGEST)]))
+    return 0

@@ -1,0 +1,47 @@
+"""`longshore restore`: restore a backup."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from longshore.cli.app import DAMAGE, OK
+from longshore.cli.commands.backup import tell_copied, telling
+from longshore.cli.commands.verify import tell_report
+from longshore.cli.options import Call, common
+from longshore.errors import BadInput
+
+if TYPE_CHECKING:
+    from longshore.config import Settings
+
+
+@click.command("restore")
+@click.argument("source", type=click.Path(path_type=Path))
+@common
+def command(call: Call, source: Path) -> int:
+    """Restore the backup at SOURCE into a new depot (--depot), then reconcile it. Exit 5 when bytes are missing."""
+    from longshore.depot.maintenance.backup import restore
+
+    _check_places(call.settings)
+    copied = restore(source, Path(call.settings.depot), call.settings, note=telling(call))
+    tell_copied(call, "restore", copied)
+    with call.depot() as depot:
+        report = depot.reconcile(store_lost=True)  # blobs that the backup lacks are lost, even if that is all of them
+    tell_report(call, "reconcile", report)
+    return DAMAGE if report.damage else OK
+
+
+def _check_places(settings: Settings) -> None:
+    """Reject an external ledger or store: the backup is restored into the depot, and these would be read instead."""
+    from longshore.depot.maintenance.backup import LEDGER, STORE
+    from longshore.depot.wiring import ledger_place, store_place
+
+    for given, name in ((ledger_place(settings), LEDGER), (store_place(settings), STORE)):
+        if os.path.abspath(given) != os.path.abspath(os.path.join(settings.depot, name)):
+            raise BadInput(
+                f"restore makes a depot with its {name} inside, and {given} is configured",
+                hint="restore without --ledger and --store, then copy with `longshore ledger copy` and `store copy`",
+            )

@@ -1,0 +1,156 @@
+"""`longshore run`: run jobs until none is left."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from longshore.cli.app import OK, SOME_FAILED, WORK_LEFT, code_of_signal
+from longshore.cli.options import Call, common, waiting
+from longshore.cli.output.writer import say
+
+if TYPE_CHECKING:
+    from longshore.cli.multiprocess.child import ParentCommands
+    from longshore.cli.output.progress import ProgressCounts
+    from longshore.domain.run_events import Listener
+    from longshore.ledger import Ledger
+
+
+@click.command("run")
+@click.option("--forever", is_flag=True, help="Keep running and wait for new jobs.")
+@click.option("--workers", type=click.IntRange(1, 64), default=1, metavar="N", help="Worker processes [default: 1].")
+@click.option(
+    "--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N finished jobs (exit 4 if work is left)."
+)
+@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only jobs of these types.")
+@click.option("--all-tenants", is_flag=True, help="Run jobs of every tenant and project.")
+@click.option("--while-stdin", is_flag=True, hidden=True)  # a child of `--workers`: ends when its parent does
+@click.option("--counted", is_flag=True, hidden=True)  # a child too: reports counts, not single jobs
+@click.option("--named", is_flag=True, hidden=True)  # a child too: runs only the jobs named on its stdin
+@waiting
+@common
+def command(call: Call, **how: Any) -> int:
+    """Run jobs until none is left; wait for retries and for jobs that other workers have leased.
+
+    The first SIGINT or SIGTERM drains, the second aborts; both are safe. With --workers, each process has its own
+    `transfer.concurrency` transfers. Exit 3 when a job failed for good in this run, 4 when work is left.
+    """
+    if how["offline"]:
+        call.flags["offline"] = True
+    if how["while_stdin"]:
+        return _follow(call, how)
+    jobs = _jobs(call)
+    if not how["forever"] and not how["all_tenants"] and not jobs["pending"] + jobs["processing"]:
+        return _nothing_to_do(call, jobs)
+    if how["limit"] and (how["workers"] > 1 or how["forever"]):
+        raise click.UsageError("--limit is for one worker that ends")
+    if how["workers"] > 1:
+        from longshore.cli.multiprocess.supervisor import run_fleet
+
+        return run_fleet(call, how, jobs)
+    return run_alone(call, how)
+
+
+def _jobs(call: Call) -> dict[str, int]:
+    """Read the counts and close the ledger again, because workers are about to be started."""
+    with call.ledger() as ledger:
+        return counted(ledger, call)
+
+
+def _nothing_to_do(call: Call, jobs: dict[str, int]) -> int:
+    """Report that no job waits or runs, without starting a worker."""
+    from longshore.cli.output.progress import ProgressCounts
+
+    if call.json:
+        summarize(call, jobs, ProgressCounts())
+    elif call.verbosity >= 0:
+        say("nothing to do: no job waits")
+    return OK
+
+
+def _follow(call: Call, how: dict[str, Any]) -> int:
+    """Run as one process of several."""
+    from longshore.cli.multiprocess.child import ParentCommands, drain_when_orphaned
+
+    if not how["named"]:
+        drain_when_orphaned()
+        return run_alone(call, how)
+    orders = ParentCommands(call)
+    drain_when_orphaned(orders.hear)
+    return run_alone(call, how, orders) if orders.begin() else OK
+
+
+def run_alone(call: Call, how: dict[str, Any], orders: ParentCommands | None = None) -> int:
+    """Run jobs in this process: all of them, or those named on stdin."""
+    scope = None if how["all_tenants"] else call.scope
+    with call.depot() as depot:
+        if orders:
+            orders.wake = depot.aio.notify
+        jobs = counted(depot.ledger, call)
+        with told(call, counted_only=how["counted"]) as (score, listen):
+            score.total = min(jobs["pending"] + jobs["processing"], how["limit"] or sys.maxsize) or None
+            tally = depot.run(
+                scope=scope,
+                job_ids=() if orders else None,
+                more=orders.take if orders else None,
+                job_types=how["types"] or None,
+                forever=how["forever"],
+                max_wait_s=how["max_wait"],
+                limit=how["limit"],
+                on_note=listen,
+                details=(call.json or call.verbosity > 0) and not how["counted"],
+                handle_signals=True,
+            )
+        jobs = counted(depot.ledger, call)
+        summarize(call, jobs, score)
+    # A run that reached its limit may have finished the last job; the counters show whether work is left.
+    left = tally.left and (not how["limit"] or scope is None or bool(jobs["pending"] + jobs["processing"]))
+    return code_of(tally.failed, stopped_by=tally.stopped_by, left=left)
+
+
+@contextmanager
+def told(call: Call, *, counted_only: bool) -> Iterator[tuple[ProgressCounts, Listener]]:
+    """Return the score of a run, and the listener that updates it and reports to the terminal or the parent."""
+    from longshore.cli.output.event_output import event_printer
+    from longshore.cli.output.progress import ProgressCounts, show_progress
+
+    if counted_only:
+        from longshore.cli.multiprocess.child import counted_notes
+
+        with counted_notes(call) as listen:
+            yield ProgressCounts(), listen
+        return
+    with show_progress(call, event_printer(call, results=False)) as watched:
+        yield watched
+
+
+def code_of(failed: int, *, stopped_by: str | None, left: bool) -> int:
+    """Return the exit code of a run."""
+    if stopped_by in {"SIGINT", "SIGTERM"}:
+        return code_of_signal(stopped_by)
+    if failed:
+        return SOME_FAILED
+    return WORK_LEFT if left or stopped_by else OK
+
+
+def counted(ledger: Ledger, call: Call) -> dict[str, int]:
+    """Count the jobs of each status."""
+    return {status.value: count for status, count in ledger.counts(call.scope).items()}
+
+
+def summarize(call: Call, jobs: dict[str, int], score: ProgressCounts) -> None:
+    """Report the result of the run and the state of the depot."""
+    from longshore.cli.output.event_output import next_steps, summary_text
+
+    if call.json:
+        done = {"completed": score.completed, "held": score.held, "failed": score.failed, "canceled": score.canceled}
+        left = {"pending": jobs["pending"], "processing": jobs["processing"], "skipped": score.held}
+        call.output.record("summary", {**done, **left, "retries": score.retries, "bytes": score.bytes, "jobs": jobs})
+    elif call.verbosity >= 0:
+        say(summary_text(score))
+        for line in next_steps(score, jobs["pending"] + jobs["processing"], again="`longshore run`"):
+            say(line)

@@ -1,0 +1,73 @@
+"""`longshore serve`: API, dashboard, metrics and workers in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+
+import click
+
+from longshore.cli.options import Call, common
+from longshore.cli.output.writer import say
+
+
+@click.command("serve")
+@click.option("--host", metavar="ADDRESS", help="Address to listen on [default: 127.0.0.1].")
+@click.option("--port", type=click.IntRange(0, 65_535), help="Port; 0 takes a free one [default: 8642].")
+@click.option(
+    "--name", "names", multiple=True, metavar="HOST",
+    help="Accepted Host name (e.g. a proxy's); repeatable [default: any; on loopback localhost only].",
+)  # fmt: skip
+@click.option("--no-workers", is_flag=True, help="Only serve; `longshore run --forever` runs the jobs elsewhere.")
+@click.option("--link", is_flag=True, help="Print a one-time sign-in link even if tokens exist (loopback only).")
+@click.option("--secure-cookies", is_flag=True, help="Mark cookies Secure: a proxy terminates TLS.")
+@common
+def command(
+    call: Call,
+    host: str | None,
+    port: int | None,
+    names: tuple[str, ...],
+    *,
+    no_workers: bool,
+    link: bool,
+    secure_cookies: bool,
+) -> int:
+    """Serve the API at /api/v1, the dashboard at / and metrics at /metrics, and run jobs in the same process.
+
+    Everything but /livez and /readyz needs a token (`longshore token create`). Without any token, on loopback, a link
+    is printed that opens the dashboard once.
+    """
+    try:
+        from longshore.web.server import serve
+        from longshore.web.settings import ServeSettings
+    except ModuleNotFoundError as missing:
+        raise click.UsageError(f"serve needs the package {missing.name}: pip install 'longshore[serve]'") from None
+    from longshore.depot import AsyncDepot
+
+    settings = ServeSettings(
+        host=host or call.settings.serve.host,
+        port=call.settings.serve.port if port is None else port,
+        names=names or call.settings.serve.names,
+        workers=not no_workers,
+        secure_cookies=secure_cookies,
+    )
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO if call.verbosity > 0 else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+
+    def tell(url: str, first: str | None) -> None:
+        if call.json:
+            call.output.record("serving", {"url": url, "first": first})
+            return
+        say(f"Longshore serves {url}")
+        if first:
+            say(f"Open the dashboard (once, this machine only): {first}")
+
+    call.tell_new()
+    with AsyncDepot.open(settings=call.settings) as depot:
+        number = asyncio.run(serve(depot, settings, tell, link=link))
+    return {signal.SIGINT: 130, signal.SIGTERM: 143}.get(number, 0)  # type: ignore[call-overload, no-any-return]

@@ -1,0 +1,93 @@
+"""`longshore show`: one job and its history."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from longshore.cli.options import Call, common
+from longshore.cli.output.writer import moment, size
+
+if TYPE_CHECKING:
+    from longshore.domain.model import Artifact
+
+
+@click.command("show")
+@click.argument("job_id", metavar="JOB")
+@common
+def command(call: Call, job_id: str) -> int:
+    """Show one job: its state, its results and its timeline."""
+    from longshore.cli.output.event_output import job_facts, remedy
+
+    with call.ledger() as ledger:
+        job = ledger.job(call.scope, job_id)
+        timeline = ledger.timeline(call.scope, job_id)
+        artifacts = [artifact_facts(one) for one in ledger.results(call.scope, job_id)]
+    facts = job_facts(job)
+    if call.json:
+        call.output.record("show", {"job": facts, "artifacts": artifacts, **timeline_facts(timeline)})
+        return 0
+    for name, value in facts.items():
+        if value is not None:
+            call.output.text(f"{name:<16} {value}")
+    if job.reason:
+        call.output.text(f"{'what to do':<16} {remedy(job.reason)}")
+    for one in artifacts:
+        call.output.text(f"{'result':<16} {one['artifact_id']}  {size(one['size_bytes'])}  {one['sha256']}")
+    call.output.text()
+    for when, what in story(timeline):
+        call.output.text(f"{when}  {what}")
+    return 0
+
+
+def artifact_facts(artifact: Artifact) -> dict[str, Any]:
+    """Return the public fields of an artifact: all but its pointer."""
+    return {
+        "artifact_id": artifact.artifact_id,
+        "artifact_type": artifact.artifact_type,
+        "sha256": artifact.sha256,
+        "size_bytes": artifact.size_bytes,
+        "content_type": artifact.content_type,
+        "name": artifact.name,
+        "availability": artifact.availability,
+        "created_at": moment(artifact.created_at),
+    }
+
+
+def timeline_facts(timeline: Any) -> dict[str, Any]:
+    """Return the fields of a timeline entry."""
+    return {
+        "events": [_plain(one) for one in timeline.events],
+        "claims": [_plain(one) for one in timeline.claims],
+        "effects": [_plain(one) for one in timeline.effects],
+    }
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    import dataclasses
+
+    return {
+        name: moment(value) if isinstance(value, int) and (name == "at" or name.endswith("_at")) else _public(value)
+        for name, value in dataclasses.asdict(record).items()
+    }
+
+
+def _public(value: Any) -> Any:
+    """Remove pointers from recorded facts."""
+    if isinstance(value, dict):
+        return {name: _public(item) for name, item in value.items() if "pointer" not in name}
+    return value
+
+
+def story(timeline: Any) -> list[tuple[str, str]]:
+    """Return events, claims and effects in chronological order."""
+    lines: list[tuple[int, str]] = []
+    for event in timeline.events:
+        detail = ", ".join(f"{name}={value}" for name, value in event.facts.items() if value not in (None, "", {}))
+        lines.append((event.at, f"{event.kind:<12} {detail}"))
+    lines += [
+        (effect.started_at, f"effect       {effect.kind} {effect.state} (epoch {effect.epoch})")
+        for effect in timeline.effects
+    ]
+    return [(moment(at), text) for at, text in sorted(lines, key=lambda pair: pair[0])]

@@ -1,0 +1,158 @@
+"""Format notes, jobs and results: as JSON lines, and as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from longshore.cli.output.writer import moment, say, size
+from longshore.domain.policy.redaction import LONGEST, safe_url
+from longshore.domain.reasons import reason_named
+from longshore.domain.run_events import RunEvent
+
+if TYPE_CHECKING:
+    from longshore.cli.options import Call
+    from longshore.cli.output.progress import ProgressCounts
+    from longshore.domain.model import Job
+
+# These do not count as attempts and the job waits without limit, so the user must see the cause.
+FOR_A_PERSON: Final = frozenset({"disk_full", "disk_error", "store_unavailable", "path_unmapped"})
+
+
+def event_printer(call: Call, *, results: bool | None = True) -> Callable[[RunEvent], None]:
+    """Return the listener that writes notes: all of them as JSON, results and failures as text.
+
+    `results` False: only with -v. None: never, because stdout is for bytes.
+    """
+    if call.json:
+        return lambda note: _record(call, _fit_to_print(note))
+    shown = {"failed"} if call.verbosity > -2 else set()
+    if results is not None and (call.verbosity > 0 or (results and call.verbosity == 0)):
+        shown |= {"completed", "held"}
+    if call.verbosity > 0:
+        shown |= {"retry", "started"}
+    waits: set[str] = set()
+
+    def tell(note: RunEvent) -> None:
+        if note.kind in shown:
+            _text(call, _fit_to_print(note, LONGEST))
+        elif note.kind == "retry" and call.verbosity > -2 and note.facts.get("reason") in FOR_A_PERSON - waits:
+            waits.add(note.facts["reason"])  # once per reason
+            _waits(_fit_to_print(note, LONGEST))
+        elif note.kind == "waiting" and call.verbosity > -2:
+            say(waiting_text(note))
+
+    return tell
+
+
+def waiting_text(note: RunEvent) -> str:
+    """Return a message with the waiting jobs, the cause and the end of the wait."""
+    facts = note.facts
+    what = facts["host"] or "other workers"
+    end = "it answers" if facts["reason"] == "silent" else "it is resumed"
+    until = f"until {facts['until'] or end}"
+    return f"waiting   {facts['jobs']} job(s) for {what}: {facts['reason']}, {until}"
+
+
+def _waits(note: RunEvent) -> None:
+    """Report why a job waits until the user acts."""
+    reason = str(note.facts.get("reason"))
+    say(f"waits     {reason}  {note.url or note.job_id}: {note.facts.get('message')}\n  → {remedy(reason)}")
+
+
+def _fit_to_print(note: RunEvent, limit: int | None = None) -> RunEvent:
+    """Remove credentials from the URL; for a stored file add why nothing was fetched."""
+    facts = note.facts
+    if note.kind == "held" and "why" not in facts:
+        facts = {**facts, "why": "already held"}
+    return replace(note, url=safe_url(note.url, limit) if note.url else note.url, facts=facts)
+
+
+def _record(call: Call, note: RunEvent) -> None:
+    facts = dict(note.facts)
+    if note.job_id is not None:
+        facts = {"job_id": note.job_id, "url": note.url, **facts}
+    # Frequent lines are flushed at the end of a batch; all others at once.
+    call.output.record(note.kind, facts, note.ts, flush=note.kind not in {"planned", "held"})
+
+
+def _text(call: Call, note: RunEvent) -> None:
+    facts = note.facts
+    if note.kind in {"completed", "held"}:
+        nbytes = facts.get("size_bytes")
+        place = facts.get("path") or facts.get("sha256") or ""
+        words = [note.kind.ljust(9), size(nbytes).rjust(9) if nbytes is not None else " " * 9, note.url or "", place]
+        if note.kind == "held" and facts.get("why"):
+            words.append(f"({facts['why']})")
+        call.output.text("  ".join(words))
+    elif note.kind == "failed":
+        say(failure_text(str(facts.get("reason")), note.url or note.job_id or "", str(facts.get("message") or "")))
+    elif note.kind == "retry":
+        say(f"later     {facts.get('reason')}  {note.url}: {facts.get('message')} (in {facts.get('delay_s')} s)")
+    else:
+        say(f"started   {note.url}")
+
+
+def failure_text(reason: str, item: str, message: str) -> str:
+    """Return a message: what failed, which item, why, and what to do."""
+    return f"failed    {reason}  {item}: {message}\n  → {remedy(reason)}"
+
+
+def remedy(reason: str) -> str:
+    """Return the remedy for a job that failed for good for this reason."""
+    try:
+        known = reason_named(reason)
+    except KeyError:
+        return "see `longshore show JOB`"
+    if known.remedy.startswith("tried "):  # all automatic attempts are used up
+        return "`longshore retry` when the cause is gone"
+    return known.remedy
+
+
+def job_facts(job: Job) -> dict[str, Any]:
+    """Return the fields of a job's line."""
+    request = job.request
+    return {
+        "job_id": job.job_id,
+        "status": job.status.value,
+        "stage": job.stage,
+        "url": safe_url(request.url) if request.url else None,
+        "reason": job.reason,
+        "message": job.message,
+        "job_type": job.job_type,
+        "attempts": job.attempts,
+        "work_id": safe_url(request.work_id) if request.work_id else None,
+        "source_ref": safe_url(request.source_ref) if request.source_ref else None,
+        "priority": job.priority,
+        "progress": job.progress,
+        "created_at": moment(job.created_at),
+        "updated_at": moment(job.updated_at),
+        "completed_at": _moment(job.completed_at),
+        "failed_at": _moment(job.failed_at),
+        "next_attempt_at": _moment(job.next_attempt_at),
+        "reuse_of_job_id": job.reuse_of_job_id,
+        "retry_of": job.retry_of,
+    }
+
+
+def _moment(micros: int | None) -> str | None:
+    return moment(micros) if micros is not None else None
+
+
+def summary_text(score: ProgressCounts) -> str:
+    """Return a one-line summary of a run."""
+    words = [("completed", score.completed), ("held before", score.held), ("failed", score.failed)]
+    words += [("canceled", score.canceled), ("tried again", score.retries)]
+    counted = [f"{count} {word}" for word, count in words if count or word == "completed"]
+    return ", ".join([*counted, size(score.bytes)])
+
+
+def next_steps(score: ProgressCounts, left: int, *, again: str) -> list[str]:
+    """Return hints for the failures and for the work that is left."""
+    lines = []
+    if score.failed:
+        lines.append("  → `longshore failures` says why; `longshore retry --all` and `longshore run` try again")
+    if left:
+        lines.append(f"  → {left} left: {again} goes on where this stopped")
+    return lines

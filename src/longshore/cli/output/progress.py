@@ -1,0 +1,172 @@
+"""Progress of a run: JSON lines, a display on a terminal, or a plain line every 30 seconds."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from longshore.cli.output.writer import duration, say, size
+from longshore.domain.run_events import RunEvent
+
+if TYPE_CHECKING:
+    from longshore.cli.options import Call
+
+PLAIN_EVERY_S: Final = 30.0
+SPEED_OVER_S: Final = 10.0
+ENDINGS: Final = frozenset({"completed", "held", "failed", "canceled"})
+COUNTED: Final = frozenset({"completed", "held"})  # outcomes that need no attention
+
+
+@dataclass(slots=True)
+class Active:
+    """One transfer in progress."""
+
+    url: str
+    size_bytes: int | None = None
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class ProgressCounts:
+    """Counts of one run so far, updated from its notes."""
+
+    total: int | None = None  # items, if known
+    completed: int = 0
+    held: int = 0
+    failed: int = 0
+    canceled: int = 0
+    retries: int = 0
+    bytes: int = 0
+    last_failure: str = ""
+    active: dict[str, Active] = field(default_factory=dict)
+    started_at: float = field(default_factory=time.monotonic)
+    _marks: list[tuple[float, int]] = field(default_factory=list)
+
+    def take(self, note: RunEvent) -> None:
+        """Count one note."""
+        job_id = note.job_id or ""
+        if note.kind == "started":
+            self.active[job_id] = Active(note.url or "", note.facts.get("size_bytes"))
+        elif note.kind == "progress":
+            self._progress(job_id, note)
+        elif note.kind == "retry":
+            self.active.pop(job_id, None)
+            self.retries += 1
+        elif note.kind in ENDINGS:
+            self._ended(job_id, note)
+        elif note.kind == "counts":
+            self._add(note)
+
+    def _add(self, note: RunEvent) -> None:
+        """Add the counts of another process."""
+        for name in ("completed", "held", "bytes"):
+            setattr(self, name, getattr(self, name) + int(note.facts.get(name, 0)))
+
+    def _progress(self, job_id: str, note: RunEvent) -> None:
+        one = self.active.setdefault(job_id, Active(note.url or ""))
+        one.bytes = int(note.facts.get("bytes_done", one.bytes))
+        one.size_bytes = note.facts.get("bytes_total", one.size_bytes)
+
+    def _ended(self, job_id: str, note: RunEvent) -> None:
+        self.active.pop(job_id, None)
+        setattr(self, note.kind, getattr(self, note.kind) + 1)
+        if note.kind == "completed":
+            self.bytes += int(note.facts.get("size_bytes") or 0)
+        elif note.kind == "failed":
+            self.last_failure = f"{note.facts.get('reason')} {note.url or job_id}"
+
+    @property
+    def ended(self) -> int:
+        """Finished items."""
+        return self.completed + self.held + self.failed + self.canceled
+
+    @property
+    def bytes_now(self) -> int:
+        """Bytes received, including those of running transfers."""
+        return self.bytes + sum(one.bytes for one in list(self.active.values()))
+
+    def speed(self, now: float) -> float:
+        """Bytes per second over the last few seconds."""
+        self._marks.append((now, self.bytes_now))
+        while len(self._marks) > 2 and self._marks[0][0] < now - SPEED_OVER_S:
+            self._marks.pop(0)
+        (then, before), (_, have) = self._marks[0], self._marks[-1]
+        return max(0.0, (have - before) / (now - then)) if now > then else 0.0
+
+    def eta_s(self, now: float) -> float | None:
+        """Estimated seconds left at the current rate."""
+        fetched = self.completed + self.failed
+        if not self.total or not fetched or self.ended >= self.total:
+            return None
+        return (self.total - self.ended) * (now - self.started_at) / fetched
+
+
+def plain_line(score: ProgressCounts, now: float) -> str:
+    """Return a one-line summary of the progress."""
+    total = f"/{score.total}" if score.total else ""
+    parts = [f"{score.ended}{total} done", size(score.bytes_now), f"{size(score.speed(now))}/s"]
+    parts += [
+        f"{count} {word}"
+        for word, count in (("held", score.held), ("failed", score.failed), ("tried again", score.retries))
+        if count
+    ]
+    if score.active:
+        parts.append(f"{len(score.active)} active")
+    if (left := score.eta_s(now)) is not None:
+        parts.append(f"ETA {duration(left)}")
+    return ", ".join(parts)
+
+
+def on_terminal() -> bool:
+    """Return whether stderr is a terminal that can show a display."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}
+
+
+@contextmanager
+def show_progress(
+    call: Call, tell: Callable[[RunEvent], None]
+) -> Iterator[tuple[ProgressCounts, Callable[[RunEvent], None]]]:
+    """Return a listener that counts, displays and forwards each note to `tell`."""
+    score = ProgressCounts()
+    if call.json or call.verbosity < 0:
+        yield score, _both(score, tell)
+    elif on_terminal():
+        from longshore.cli.output.terminal_display import Display
+
+        with Display(score):
+            yield score, _both(score, tell)
+    else:
+        with every(PLAIN_EVERY_S, lambda: say(plain_line(score, time.monotonic()))):
+            yield score, _both(score, tell)
+
+
+def _both(score: ProgressCounts, tell: Callable[[RunEvent], None]) -> Callable[[RunEvent], None]:
+    def listen(note: RunEvent) -> None:
+        score.take(note)
+        tell(note)
+
+    return listen
+
+
+@contextmanager
+def every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
+    """Call a function periodically during the block."""
+    over = threading.Event()
+
+    def tick() -> None:
+        while not over.wait(seconds):
+            act()
+
+    thread = threading.Thread(target=tick, name="longshore-plain", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -1,0 +1,147 @@
+"""The depot: a ledger, a store and a configuration, and the public methods. This is the async core."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from longshore.config.credentials import logins
+from longshore.depot import wiring
+from longshore.depot.maintenance.reconcile import Reconciler
+from longshore.depot.maintenance.retention import Retention
+from longshore.depot.maintenance_methods import MaintenanceMethods
+from longshore.depot.open_store import open_own_store
+from longshore.depot.query_methods import QueryMethods
+from longshore.depot.submit import SubmitMethods
+from longshore.depot.uploads import Uploads
+from longshore.domain.model import Scope
+from longshore.domain.run_events import Listener
+from longshore.errors import NoDepot
+from longshore.ledger import Ledger
+from longshore.store.durability import filesystem
+from longshore.worker.liveness import Liveness, new_owner
+from longshore.worker.loop import Worker
+from longshore.worker.run import RunResult
+from longshore.worker.runtime import BATCH_ITEMS, Runtime
+
+if TYPE_CHECKING:
+    from longshore.config import Settings
+
+
+LIMITS_S: Final = 1.0  # how long "no limit" is cached, because every batch of small files queries it
+
+
+class Limits:
+    """A tenant's byte limit from the ledger, so that the store can reject early what the ledger would reject."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._free: dict[str, float] = {}  # tenants without a limit, and when that cache entry expires
+
+    def __call__(self, tenant_id: str) -> int:
+        """Return the limit; 0 means none."""
+        now = time.monotonic()
+        if self._free.get(tenant_id, 0.0) > now:
+            return 0
+        limit = self._ledger.budget(tenant_id)[0].bytes
+        if not limit:
+            self._free[tenant_id] = now + LIMITS_S
+        return limit
+
+
+class AsyncDepot(SubmitMethods, QueryMethods, MaintenanceMethods, Uploads):
+    """One installation, opened. Use it as a context manager, sync or async."""
+
+    def __init__(self, settings: Settings, runtime: Runtime) -> None:
+        self.settings = settings
+        self.runtime = runtime
+        self.ledger, self.store = runtime.ledger, runtime.store
+        self.scope = Scope(settings.tenant, settings.project)
+        self.on_note: Listener | None = None  # receives the notes of every run
+        self._workers: set[Worker] = set()
+        self._closed = False
+        self.tally = RunResult()
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        settings: Settings | None = None,
+        create: bool = True,
+        store_lost: bool = False,
+        **flags: Any,
+    ) -> Self:
+        """Open a depot, by default creating it; with `store_lost`, start a new store for an existing ledger."""
+        if settings is None:
+            from longshore.config import load_settings
+
+            settings = load_settings(path, **flags)
+        return cls(settings, open_runtime(settings, create=create, store_lost=store_lost))
+
+    def close(self) -> None:
+        """Finish queued writes and release all resources; calling it twice is harmless."""
+        if not self._closed:
+            self._closed = True
+            self.ledger.close()
+            self.store.close()
+            self.runtime.liveness.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_runtime(settings: Settings, *, create: bool, store_lost: bool = False) -> Runtime:
+    """Open ledger and store; without `create` the depot must exist."""
+    directory = Path(settings.depot)
+    where = wiring.ledger_place(settings)
+    if create:
+        filesystem.make_root(directory)
+    elif isinstance(where, Path) and not where.exists():
+        raise NoDepot(f"no depot at {directory}")
+    ledger = Ledger.open(where, create=create)
+    try:
+        store = open_own_store(settings, ledger, anew=store_lost)
+    except BaseException:
+        ledger.close()
+        raise
+    ledger.backend.budget, ledger.backend.logins = settings.quota.budget(), logins(settings)
+    store.count_by(lambda tenant: ledger.budget(tenant)[1].bytes, Limits(ledger))
+    liveness = Liveness(directory / "alive", new_owner())
+    retention = Retention(ledger, settings.retention, directory)
+    reconciler = Reconciler(ledger, store, settings.reconcile, directory, retention)
+    return Runtime(
+        ledger=ledger,
+        store=store,
+        settings=settings,
+        ahead=leases_ahead(settings),
+        policy=wiring.network_policy(settings),
+        hosts=wiring.hosts_with_profiles(settings),
+        liveness=liveness,
+        reconcile=reconciler.keep_house,
+        scratch=directory / "scratch",
+    )
+
+
+def leases_ahead(settings: Settings) -> int:
+    """Return how many leases a worker claims beyond the running jobs: leases are cheap, but block other workers.
+
+    On one machine all workers share disk and CPU anyway: claim as many as fill one batch of the publisher. With more,
+    the threads of the process only contend (ADR 6). On several machines, leases that wait in one worker leave others
+    idle: claim fewer ahead, more often.
+    """
+    place, at_once = wiring.ledger_place(settings), settings.transfer.concurrency
+    if isinstance(place, str) and place.startswith(("postgresql://", "postgres://")):
+        return 3 * at_once
+    return max(3 * at_once, min(31 * at_once, BATCH_ITEMS - at_once))

@@ -1,0 +1,231 @@
+"""`get`: plan, fetch, and return the result of each item. Reads rows and checks files for the whole list at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from longshore.depot.records import Got
+from longshore.depot.requests import BATCH, as_request
+from longshore.depot.run import RunMethods
+from longshore.domain.kinds import TERMINAL, Status
+from longshore.domain.model import Artifact, Expect, JobRequest, Planned, Scope
+from longshore.domain.policy.redaction import safe_url
+from longshore.domain.run_events import Kind, Listener, RunEvent, stored_facts
+from longshore.ledger.operations.planning import Again, plan
+from longshore.ledger.queries.due_work import Standing, active_due, attempts_named, results_named, standings
+from longshore.worker.kinds.download.dedupe import ANEW
+from longshore.worker.ledger_wait import answered
+from longshore.worker.missing_blobs import results_and_gone
+from longshore.worker.run import RunResult
+
+LOOK_S: Final = 0.5  # polling interval for the helpers
+Begin = Callable[[Sequence[JobRequest], Sequence[Planned]], None]
+
+
+class Helpers(Protocol):
+    """Worker processes that run jobs of one `get` from its first batch on. Jobs that they leave are run here."""
+
+    stopped_by: str | None  # the signal that stopped them; the `get` stops too
+    waited: bool  # they waited for the remaining jobs as long as allowed
+
+    def take(self, job_ids: Sequence[str]) -> None:
+        """Assign these jobs to the helpers."""
+
+    def finish(self) -> None:
+        """Assign no more jobs, and wait until the helpers have exited."""
+
+
+class GetMethods(RunMethods):
+    """Methods that return stored bytes."""
+
+    async def get(
+        self,
+        items: Iterable[Any],
+        *,
+        scope: Scope | None = None,
+        refresh: bool = False,
+        force: bool = False,
+        max_wait_s: float | None = None,
+        on_note: Listener | None = None,
+        handle_signals: bool = False,
+        helpers: Helpers | None = None,
+    ) -> list[Got]:
+        """Fetch and verify these items; items that are already stored are not requested again.
+
+        `refresh` asks the servers whether anything changed; `force` fetches again in any case.
+        """
+        where, listener = scope or self.scope, on_note or self.on_note
+        requests = [as_request(item) for item in items]
+        if force:
+            requests = [replace(request, params={**request.params, **ANEW}) for request in requests]
+        again: Again = "always" if refresh or force else "failed"
+        begin = self._beginner(listener, helpers)
+        planned, held = await self._planned(where, requests, again=again, begin=begin, max_wait_s=max_wait_s)
+        over = {one.job_id for one in planned if one.status in TERMINAL}
+        waiting = tuple(dict.fromkeys(one.job_id for one in planned if one.job_id not in over))
+        ended: dict[str, Got] = {}
+        if helpers:
+            waiting, ended = await self._left_by(helpers, where, waiting)
+            max_wait_s = 0.0 if helpers.waited else max_wait_s
+        if waiting:
+            await self.run(
+                scope=where, job_ids=waiting, max_wait_s=max_wait_s, on_note=on_note, handle_signals=handle_signals
+            )
+        got = await self._outcomes(where, requests, planned, over, held, ended)
+        self._tell_over(where, [one for one in got if one.job_id in over], listener)
+        return got
+
+    def _beginner(self, listener: Listener | None, helpers: Helpers | None) -> Begin:
+        """Return the callback for each planned batch: it reports the waiting jobs and assigns them to the helpers."""
+        out: set[str] = set()
+
+        def begin(requests: Sequence[JobRequest], planned: Sequence[Planned]) -> None:
+            waiting = [place for place, one in enumerate(planned) if one.status not in TERMINAL]
+            self._tell_planned([requests[place] for place in waiting], [planned[place] for place in waiting], listener)
+            fresh = [planned[place].job_id for place in waiting if planned[place].job_id not in out]
+            if helpers and fresh:
+                out.update(fresh)
+                helpers.take(fresh)
+
+        return begin
+
+    async def _left_by(
+        self, helpers: Helpers, scope: Scope, job_ids: tuple[str, ...]
+    ) -> tuple[tuple[str, ...], dict[str, Got]]:
+        """Wait for the helpers; return the jobs that are left for this process, and the results read so far."""
+        finished = asyncio.ensure_future(self._thread(helpers.finish))
+        ended = await self._ended_meanwhile(scope, job_ids, finished)
+        await finished
+        if helpers.stopped_by:
+            self.tally = RunResult(stopped_by=helpers.stopped_by)
+            return (), ended
+        due = await self.ledger.read_async(active_due, scope, job_ids)
+        return (job_ids if due is not None else ()), ended
+
+    async def _ended_meanwhile(
+        self, scope: Scope, job_ids: Sequence[str], finished: asyncio.Future[None]
+    ) -> dict[str, Got]:
+        """Read results of the first batches while helpers run the last, so that less is left to read at the end."""
+        ended: dict[str, Got] = {}
+        for at in range(0, len(job_ids), BATCH):
+            batch = job_ids[at : at + BATCH]
+            while not finished.done() and await self.ledger.read_async(active_due, scope, batch) is not None:
+                await asyncio.wait([finished], timeout=LOOK_S)
+            if finished.done():
+                break
+            ended |= await self._came_to(scope, batch, frozenset())
+        return ended
+
+    async def _planned(
+        self, scope: Scope, requests: Sequence[JobRequest], *, again: Again, begin: Begin, max_wait_s: float | None
+    ) -> tuple[list[Planned], dict[str, Artifact]]:
+        """Plan; a completed job whose bytes are lost gets a successor. Also return the stored artifacts by job."""
+        planned = await self._planned_once(scope, requests, again=again, begin=begin, max_wait_s=max_wait_s)
+        done = [one.job_id for one in planned if one.status in {Status.COMPLETED, Status.SKIPPED}]
+        held = await answered(self.ledger, max_wait_s, asyncio.ensure_future(self._held(scope, done))) if done else {}
+        lost = set(done).difference(held)
+        places = [place for place, one in enumerate(planned) if one.job_id in lost]
+        if places:
+            again_asked = [requests[place] for place in places]
+            anew = await answered(
+                self.ledger, max_wait_s, self.ledger.write_async(plan, scope, again_asked, again="always")
+            )
+            begin(again_asked, anew)
+            for place, one in zip(places, anew, strict=True):
+                planned[place] = one
+        return planned, held
+
+    async def _planned_once(
+        self, scope: Scope, requests: Sequence[JobRequest], *, again: Again, begin: Begin, max_wait_s: float | None
+    ) -> list[Planned]:
+        """Plan in batches. Duplicates are planned once, because helpers may have finished the first already."""
+        first: dict[tuple[str, str | int, Expect], int] = {}
+        same = [
+            first.setdefault((one.job_type, place if one.key is None else one.key, one.expect), place)
+            for place, one in enumerate(requests)
+        ]
+        planned: dict[int, Planned] = {}
+        left = iter(first.values())
+        while places := list(islice(left, BATCH)):
+            batch = [requests[place] for place in places]
+            jobs = await answered(self.ledger, max_wait_s, self.ledger.write_async(plan, scope, batch, again=again))
+            planned.update(zip(places, jobs, strict=True))
+            begin(batch, jobs)
+        twins = [place for place, one in enumerate(same) if one != place]
+        planned |= {place: replace(planned[same[place]], created=False) for place in twins}
+        begin([requests[place] for place in twins], [planned[place] for place in twins])
+        return [planned[place] for place in range(len(requests))]
+
+    async def _held(self, scope: Scope, job_ids: Sequence[str]) -> dict[str, Artifact]:
+        """Return the artifacts of completed jobs whose bytes exist; mark the others as missing."""
+        results, gone = await self._thread(results_and_gone, self.ledger, self.store.sizes, scope, job_ids)
+        there = {job_id: [one for one in found if one.artifact_id not in gone] for job_id, found in results.items()}
+        return {job_id: found[0] for job_id, found in there.items() if found}
+
+    async def _outcomes(
+        self,
+        scope: Scope,
+        requests: Sequence[JobRequest],
+        planned: Sequence[Planned],
+        over: set[str],
+        held: dict[str, Artifact],
+        ended: dict[str, Got],
+    ) -> list[Got]:
+        """Return the result of each item; for items that were stored before, read only the number of attempts."""
+        ids = dict.fromkeys(one.job_id for one in planned if one.job_id not in held and one.job_id not in ended)
+        ended |= await self._came_to(scope, list(ids), over) if ids else {}
+        attempts = await self.ledger.read_async(attempts_named, scope, list(held)) if held else {}
+        return [
+            self._got_before(request, one, held[one.job_id], attempts.get(one.job_id, 0))
+            if one.job_id in held
+            else ended[one.job_id]
+            for request, one in zip(requests, planned, strict=True)
+        ]
+
+    async def _came_to(self, scope: Scope, job_ids: Sequence[str], over: AbstractSet[str]) -> dict[str, Got]:
+        """Read the state of named jobs."""
+        jobs = await self.ledger.read_async(standings, scope, job_ids)
+        results = await self.ledger.read_async(results_named, scope, job_ids)
+        return {one: self._got(scope, jobs[one], results.get(one, ()), over=one in over) for one in job_ids}
+
+    def _got_before(self, request: JobRequest, planned: Planned, held: Artifact, attempts: int) -> Got:
+        path = self.store.path(held.scope, held.pointer)
+        return Got(planned.job_id, request.url, planned.status, True, held, path, attempts=attempts)
+
+    def _got(self, scope: Scope, job: Standing, results: Sequence[Artifact], *, over: bool) -> Got:
+        done = job.status in {Status.COMPLETED, Status.SKIPPED}
+        artifact = next((one for one in results if done and one.availability == "available"), None)
+        return Got(
+            job_id=job.job_id,
+            url=job.url,
+            status=job.status,
+            held_before=artifact is not None and (over or job.status is Status.SKIPPED),
+            artifact=artifact,
+            path=self.store.path(scope, artifact.pointer) if artifact else None,
+            reason=None if done else job.reason,
+            message=None if done else job.message,
+            attempts=job.attempts,
+        )
+
+    def _tell_over(self, scope: Scope, over: Sequence[Got], listener: Listener | None) -> None:
+        """Report jobs that had ended before this call: held, or failed for good."""
+        if listener is None:
+            return
+        now = self.ledger.now()
+        for got in over:
+            kind: Kind = "held" if got.artifact else "failed"
+            listener(RunEvent(kind, now, scope, got.job_id, safe_url(got.url or ""), facts_of(got)))
+
+
+def facts_of(got: Got) -> dict[str, Any]:
+    """Return the fields of a `held` line, or of a `failed` one."""
+    held = got.artifact
+    if held is None:
+        return {"reason": got.reason, "message": got.message, "attempts": got.attempts}
+    path = str(got.path) if got.path else None
+    return stored_facts(held.artifact_id, held.sha256, held.size_bytes, path, got.attempts)

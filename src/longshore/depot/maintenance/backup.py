@@ -1,0 +1,316 @@
+"""Backup and restore of ledger and store together, while workers run.
+
+The ledger's snapshot is taken first, the files after it: every blob that the snapshot names was published before, so
+the files of a backup are never older than its rows. A second backup to the same place copies only new blobs.
+
+A backup is as private as the depot, from its first byte: it has the same URLs and hashes of tokens. The note is written
+first and identifies the directory, so that an interrupted backup can continue and a foreign directory is left alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from longshore import failpoints
+from longshore.config.load import check_place
+from longshore.domain.model import Scope
+from longshore.errors import (
+    BadInput,
+    BlobDamaged,
+    Damaged,
+    DiskFull,
+    LongshoreError,
+    NoDepot,
+    NotFound,
+    PublishFailed,
+    Unavailable,
+)
+from longshore.store import LocalStore
+from longshore.store.durability import filesystem
+from longshore.store.durability.blob_proof import problem_with
+
+if TYPE_CHECKING:
+    import apsw
+
+    from longshore.domain.settings import Settings
+    from longshore.store import Store
+
+log = logging.getLogger(__name__)
+LEDGER: Final = "ledger.db"
+STORE: Final = "store"
+NOTE: Final = "backup.json"
+FORM: Final = 1  # format version of a backup, in its note
+_UNBORN_NOTE: Final = NOTE + ".new"
+_WHERE_TO: Final = "name an empty directory or an earlier backup"
+_CHUNK: Final = 1 << 20
+_LEAST_ROOM: Final = 1 << 16  # bytes: with less, SQLite cannot even write a page and its journal
+_BLOBS: Final = "SELECT tenant_id, project_id, sha256, byte_size, storage_pointer FROM blobs"
+failpoints.declare("backup.ledger", "backup.blob", "backup.end", "restore.ledger", "restore.blob", "restore.end")
+
+
+@dataclass(slots=True)
+class BackupResult:
+    """What a backup or a restore copied, and what it could not copy."""
+
+    blobs: int = 0
+    bytes: int = 0
+    there: int = 0  # from an earlier backup
+    missing: int = 0  # rows whose blob is missing
+    damaged: int = 0  # rows whose blob is damaged
+    problems: list[tuple[str, str]] = field(default_factory=list)  # SHA-256 and problem
+
+    def lost(self, sha256: str, *, damaged: bool) -> None:
+        """Count a blob that could not be copied."""
+        self.damaged += damaged
+        self.missing += not damaged
+        self.problems.append((sha256, "damaged" if damaged else "missing"))
+
+
+def backup(
+    ledger: Path,
+    store: Store,
+    target: Path,
+    *,
+    now: int,
+    outside: Sequence[Path] = (),
+    note: Callable[[BackupResult], None] | None = None,
+) -> BackupResult:
+    """Copy a consistent pair to a directory; it can be repeated, and resumes where it stopped.
+
+    The target must be outside the depot, and empty or an earlier backup.
+    """
+    if not ledger.exists():
+        raise NoDepot(f"no ledger at {ledger}")
+    _claim(target, outside)
+    _snapshot(ledger, target / "ledger.new")
+    failpoints.hit("backup.ledger")
+    copied = BackupResult()
+    for scope, sha256, size, pointer in _blobs(target / "ledger.new"):
+        _copy_blob(store, scope, sha256, size, pointer, target / STORE / pointer, copied)
+        failpoints.hit("backup.blob")
+        if note is not None:
+            note(copied)
+    os.sync()
+    os.replace(target / "ledger.new", target / LEDGER)
+    body = {"made_at": now, "blobs": copied.blobs + copied.there, "missing": copied.missing, "damaged": copied.damaged}
+    _write_note(target, body)
+    failpoints.hit("backup.end")
+    return copied
+
+
+def restore(
+    source: Path, depot: Path, settings: Settings, *, note: Callable[[BackupResult], None] | None = None
+) -> BackupResult:
+    """Restore a backup into a directory without a depot; the ledger comes last, so a partial restore is not a depot."""
+    _check_source(source)
+    if (depot / LEDGER).exists():
+        raise BadInput(f"a depot exists at {depot}", hint="restore into an empty directory: name it with --depot")
+    _check(source / LEDGER)
+    owner = _ledger_id(source / LEDGER)
+    LocalStore(
+        depot / STORE, settings, ledger_id=owner
+    ).close()  # the store is initialized before a ledger refers to it
+    copied = BackupResult()
+    for _, sha256, size, pointer in _blobs(source / LEDGER):
+        found = source / STORE / pointer
+        if found.is_file() and not found.is_symlink():
+            _copy_file(found, depot / STORE / pointer, sha256, size, copied)
+        else:
+            copied.lost(sha256, damaged=False)
+        failpoints.hit("restore.blob")
+        if note is not None:
+            note(copied)
+    os.sync()
+    with open(source / LEDGER, "rb") as ledger, filesystem.create_private(depot / "ledger.new") as out:
+        shutil.copyfileobj(ledger, out, _CHUNK)
+    failpoints.hit("restore.ledger")
+    os.sync()
+    os.replace(depot / "ledger.new", depot / LEDGER)
+    failpoints.hit("restore.end")
+    return copied
+
+
+def _claim(target: Path, outside: Sequence[Path]) -> None:
+    """Check that a directory may be used for a backup, and write the note."""
+    check_place("backup", str(target))
+    place = target.resolve()
+    for inside in outside:
+        if place.is_relative_to(inside.resolve()):
+            raise BadInput(
+                f"{target} is inside the depot that is to be copied ({inside})",
+                hint="name a directory outside of the depot",
+            )
+    if target.exists() and not target.is_dir():
+        raise BadInput(f"{target} is not a directory", hint=_WHERE_TO)
+    filesystem.make_root(target)
+    if _is_backup(target):
+        return
+    if foreign := sorted(set(os.listdir(target)) - {_UNBORN_NOTE}):
+        raise BadInput(f"{target} holds something else: {foreign[0]}", hint=_WHERE_TO)
+    _write_note(target, {})
+
+
+def _check_source(source: Path) -> None:
+    check_place("backup", str(source))
+    if not _is_backup(source):
+        raise BadInput(f"{source} is not a backup", hint="name a directory that `longshore backup` wrote")
+    if not (source / LEDGER).exists():
+        raise BadInput(f"the backup at {source} stopped before its end", hint="run `longshore backup` to it again")
+
+
+def _is_backup(directory: Path) -> bool:
+    """Return whether a directory has a valid backup note."""
+    try:
+        note = json.loads((directory / NOTE).read_bytes())
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
+        return False
+    return isinstance(note, dict) and note.get("longshore_backup") == FORM
+
+
+def _write_note(target: Path, facts: dict[str, int]) -> None:
+    with filesystem.create_private(target / _UNBORN_NOTE) as out:
+        out.write(json.dumps({"longshore_backup": FORM, **facts}).encode())
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(target / _UNBORN_NOTE, target / NOTE)
+    filesystem.fsync_path(target)
+
+
+def _snapshot(ledger: Path, target: Path) -> None:
+    """Copy a snapshot of the ledger while writers continue."""
+    import apsw
+
+    from longshore.ledger.backends.sqlite.connection import is_readonly
+    from longshore.ledger.backends.sqlite.readonly import open_readonly
+
+    filesystem.create_private(target).close()  # SQLite gives its journal the same mode
+    if is_readonly(ledger):
+        source = open_readonly(ledger)
+    else:
+        source = apsw.Connection(str(ledger), flags=apsw.SQLITE_OPEN_READONLY)
+        source.set_busy_timeout(60_000)
+    copy = apsw.Connection(str(target))
+    try:
+        with copy.backup("main", source, "main") as work:
+            while not work.done:
+                work.step(4_096)
+        copy.execute("PRAGMA journal_mode=DELETE")  # one file, complete in itself
+    except apsw.Error as error:
+        raise _not_copied(error, target) from error
+    finally:
+        copy.close()
+        source.close()
+
+
+def _not_copied(error: apsw.Error, target: Path) -> LongshoreError:
+    """Return the error of a failed snapshot: a target that cannot be written is not damage."""
+    import apsw
+
+    code = getattr(error, "result", 0) & 0xFF
+    room = os.statvfs(target.parent)
+    full = room.f_bavail * room.f_frsize < _LEAST_ROOM or not room.f_favail
+    if code == apsw.SQLITE_FULL or (full and code not in (apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB)):
+        return DiskFull(
+            f"the backup does not fit: no space left at {target.parent}", hint="make room, or name another disk"
+        )
+    if code in (apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB):
+        return Damaged(f"the ledger cannot be copied: {error}")
+    return Unavailable(f"the ledger cannot be copied to {target.parent}: {error} ({type(error).__name__})")
+
+
+def _check(ledger: Path) -> None:
+    import apsw
+
+    connection = apsw.Connection(str(ledger), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        if (found := connection.execute("PRAGMA quick_check(1)").get) != "ok":
+            raise Damaged(f"the ledger of this backup is damaged: {found}")
+    except apsw.Error as error:
+        raise Damaged(f"the ledger of this backup is damaged: {error}") from error
+    finally:
+        connection.close()
+
+
+def _ledger_id(ledger: Path) -> str | None:
+    import apsw
+
+    connection = apsw.Connection(str(ledger), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return connection.execute("SELECT value FROM _meta WHERE key = 'ledger_id'").get  # type: ignore[no-any-return]
+    finally:
+        connection.close()
+
+
+def _blobs(ledger: Path) -> Iterator[tuple[Scope, str, int, str]]:
+    import apsw
+
+    connection = apsw.Connection(str(ledger), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        for tenant, project, sha256, size, pointer in connection.execute(_BLOBS):
+            if pointer.startswith("/") or ".." in pointer.split("/"):
+                raise Damaged("a pointer of this ledger leads out of the store")
+            yield Scope(tenant, project), sha256, size, pointer
+    finally:
+        connection.close()
+
+
+def _copy_blob(
+    store: Store, scope: Scope, sha256: str, size: int, pointer: str, target: Path, copied: BackupResult
+) -> None:
+    if _is_there(target, sha256, size, copied):
+        return
+    try:
+        with store.open(scope, pointer) as source:
+            _write_blob(source, target, sha256, copied)
+    except NotFound:
+        copied.lost(sha256, damaged=False)
+    except (PublishFailed, BlobDamaged):  # not a file, or unreadable
+        copied.lost(sha256, damaged=True)
+
+
+def _copy_file(found: Path, target: Path, sha256: str, size: int, copied: BackupResult) -> None:
+    if _is_there(target, sha256, size, copied):
+        return
+    with open(found, "rb", buffering=0) as source:
+        _write_blob(source, target, sha256, copied)
+
+
+def _is_there(target: Path, sha256: str, size: int, copied: BackupResult) -> bool:
+    """Return whether an earlier run wrote these bytes; the file is read and hashed."""
+    try:
+        with open(target, "rb", buffering=0) as file:
+            sound = problem_with(file, sha256, size) is None
+    except OSError:  # not there, or unreadable: written anew
+        return False
+    copied.there += sound
+    if not sound:
+        log.warning("%s is damaged; it is written again", target)
+    return sound
+
+
+def _write_blob(source: object, target: Path, sha256: str, copied: BackupResult) -> None:
+    """Copy while hashing; rename only verified bytes into place."""
+    filesystem.make_root(target.parent)
+    temporary = target.with_name(f".{target.name}.new")
+    digest, size = hashlib.sha256(), 0
+    with filesystem.create_private(temporary) as out:
+        while piece := source.read(_CHUNK):  # type: ignore[attr-defined]
+            digest.update(piece)
+            out.write(piece)
+            size += len(piece)
+    if digest.hexdigest() != sha256:
+        temporary.unlink()
+        copied.lost(sha256, damaged=True)
+        return
+    os.chmod(temporary, 0o440)
+    os.replace(temporary, target)
+    copied.blobs += 1
+    copied.bytes += size

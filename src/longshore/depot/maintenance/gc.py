@@ -1,0 +1,111 @@
+"""gc: move unreferenced blobs to quarantine, and remove blobs that were there longer than the grace period.
+
+The order is the reconciler's: quarantine first, then read the ledger again, then put the blob back or leave it.
+So a blob that is being published at this moment is never lost: its intent was committed before the blob got its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from longshore import failpoints
+from longshore.domain.model import SECOND, Scope
+from longshore.errors import StoreError
+from longshore.ledger.queries.due_work import referenced
+
+if TYPE_CHECKING:
+    from longshore.ledger import Ledger
+    from longshore.store import Store, StoredBlob
+
+UNNAMED: Final = "no row names it"
+failpoints.declare("gc.quarantined", "gc.removed")
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """One unreferenced blob, and the action taken."""
+
+    scope: Scope
+    sha256: str
+    size_bytes: int
+    action: str  # quarantined | removed | would_quarantine | would_remove
+    why: str
+
+
+@dataclass(slots=True)
+class Collection:
+    """The result of a collection."""
+
+    items: list[Collected] = field(default_factory=list)
+    bytes: int = 0  # removed
+
+
+def collect(ledger: Ledger, store: Store, *, grace_s: float, dry_run: bool = False) -> Collection:
+    """Quarantine unreferenced blobs; remove blobs that were in quarantine longer than the grace period."""
+    found = Collection()
+    now = ledger.now()
+    if not dry_run:
+        give_back(ledger, store)
+        with contextlib.suppress(StoreError):  # not every server lists unfinished uploads
+            store.collect(grace_s)
+    for old in list(store.quarantined()):
+        age_s = (now - old.at) / SECOND
+        if age_s < grace_s:
+            continue
+        if not dry_run:
+            store.forget(old.scope, old.name)
+            failpoints.hit("gc.removed")
+        found.bytes += old.size_bytes
+        action = "would_remove" if dry_run else "removed"
+        why = f"in quarantine for {age_s / 3600:.1f} h"
+        found.items.append(Collected(old.scope, old.sha256 or "", old.size_bytes, action, why))
+    for held in _unreferenced(ledger, store):
+        if not dry_run and not _put_away(ledger, store, held, now):
+            continue
+        action = "would_quarantine" if dry_run else "quarantined"
+        found.items.append(Collected(held.scope, held.sha256, held.size_bytes, action, UNNAMED))
+    return found
+
+
+def give_back(ledger: Ledger, store: Store) -> None:
+    """Put referenced blobs back: a crash may have come between quarantine and the second read of the ledger."""
+    for old in list(store.quarantined()):
+        if old.sha256 is None or old.why != UNNAMED or store.stat(old.scope, old.sha256) is not None:
+            continue
+        if ledger.read(referenced, old.scope, [old.sha256]):
+            store.restore(old.scope, old.name)
+
+
+def _unreferenced(ledger: Ledger, store: Store) -> Iterator[StoredBlob]:
+    page: list[StoredBlob] = []
+    for held in store.walk():
+        page.append(held)
+        if len(page) == 500:
+            yield from _unknown(ledger, page)
+            page = []
+    yield from _unknown(ledger, page)
+
+
+def _unknown(ledger: Ledger, page: list[StoredBlob]) -> list[StoredBlob]:
+    groups: dict[Scope, list[StoredBlob]] = {}
+    for held in page:
+        groups.setdefault(held.scope, []).append(held)
+    unknown = []
+    for scope, group in groups.items():
+        named = ledger.read(referenced, scope, [held.sha256 for held in group])
+        unknown += [held for held in group if held.sha256 not in named]
+    return unknown
+
+
+def _put_away(ledger: Ledger, store: Store, held: StoredBlob, now: int) -> bool:
+    name = store.quarantine(held.scope, held.pointer, UNNAMED, at=now)
+    failpoints.hit("gc.quarantined")
+    if name is None:
+        return False
+    if _unknown(ledger, [held]):
+        return True
+    store.restore(held.scope, name)
+    return False

@@ -1,0 +1,79 @@
+"""Retention: once a day a worker archives and deletes jobs that ended long enough ago and that nothing refers to.
+
+What remains is one row with its grants and effects for every stored artifact, and a tombstone (key and outcome) for
+every deleted job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from longshore.domain.model import SECOND, Micros
+from longshore.exports.purge import retire
+from longshore.ledger.operations import tokens
+from longshore.ledger.queries.due_work import scopes_known
+from longshore.store.durability import filesystem
+
+if TYPE_CHECKING:
+    from longshore.domain.settings import RetentionSettings
+    from longshore.ledger import Ledger
+
+DAY: Final = 86_400 * SECOND
+SEEN: Final = 7 * DAY  # a pass deletes only if the previous pass was recent: a clock may jump by years
+STAMP: Final = "retention.last"
+ARCHIVE: Final = "archive"
+
+
+@dataclass(slots=True)
+class Forgotten:
+    """The result of one daily pass."""
+
+    jobs: int = 0
+    lines: int = 0  # entries of the audit log, and stored request keys
+
+
+class Retention:
+    """Keeps one depot's history bounded. Blocks; run it in a thread."""
+
+    def __init__(self, ledger: Ledger, settings: RetentionSettings, depot: Path) -> None:
+        self._ledger, self._settings, self._depot = ledger, settings, depot
+
+    def daily(self) -> Forgotten | None:
+        """Run if the last pass was more than a day ago, by the ledger's clock.
+
+        If the last pass was long ago or lies in the future, the clock may have jumped: this pass only records the time,
+        and tomorrow's pass deletes.
+        """
+        now, stamp = self._ledger.now(), self._depot / STAMP
+        ago = None
+        with contextlib.suppress(OSError, ValueError):
+            ago = now - int(stamp.read_text("ascii"))
+        if ago is not None and 0 <= ago < DAY:
+            return None
+        done = self.enforce(now) if ago is None or 0 < ago <= SEEN else None
+        filesystem.write_private(stamp, str(now).encode())
+        return done
+
+    def enforce(self, now: Micros) -> Forgotten:
+        """Delete entries that are older than their limit in every project, in small transactions while workers run."""
+        done, given = Forgotten(), self._settings
+        form = "parquet" if importlib.util.find_spec("pyarrow") else "csv"
+        for scope in self._ledger.read(scopes_known):
+            if given.days:
+                target = self._depot / ARCHIVE
+                done.jobs += retire(self._ledger, scope, before=_before(now, given.days), target=target, form=form).jobs
+            ages = {
+                "audit_before": _before(now, given.audit_days) if given.audit_days else 0,
+                "keys_before": _before(now, given.request_key_days) if given.request_key_days else 0,
+            }
+            while gone := self._ledger.write(tokens.forget_old, scope, **ages):
+                done.lines += gone
+        return done
+
+
+def _before(now: Micros, days: float) -> Micros:
+    return now - int(days * DAY)

@@ -1,0 +1,90 @@
+"""Maintenance methods: verify, reconcile, gc, cancel, retry, put, place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from longshore.depot.base import Base
+from longshore.depot.maintenance.gc import Collection, collect
+from longshore.depot.maintenance.missing_blobs import mark_damaged
+from longshore.depot.maintenance.reconcile import Reconciler
+from longshore.depot.maintenance.verify import Verifier
+from longshore.depot.records import Report
+from longshore.depot.targets import check_target
+from longshore.domain.model import Artifact, Blob, Scope
+from longshore.errors import BlobDamaged, NotFound
+from longshore.ledger.queries.due_work import scopes_known
+from longshore.store.local.link_out import Mode, place
+
+
+class MaintenanceMethods(Base):
+    """Maintenance methods of a depot."""
+
+    async def verify(
+        self,
+        *,
+        scope: Scope | None = None,
+        everything: bool = False,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Report:
+        """Read every blob again and compare size and hash; mark and report lost and damaged ones."""
+        verifier = Verifier(self.ledger, self.store)
+        where = await self.ledger.read_async(scopes_known) if everything else [scope or self.scope]
+        return await self._thread(verifier.verify, where, on_progress)
+
+    async def reconcile(self, *, dry_run: bool = False, store_lost: bool = False) -> Report:
+        """Compare rows, files, parts and intents in both directions, and repair where possible.
+
+        A store without any blob is assumed to be unmounted, unless `store_lost` is set.
+        """
+        reconciler = Reconciler(self.ledger, self.store, self.settings.reconcile, Path(self.settings.depot))
+        return await self._thread(lambda: reconciler.reconcile(dry_run, store_lost=store_lost))
+
+    async def gc(self, *, grace_s: float, dry_run: bool = False) -> Collection:
+        """Quarantine unreferenced blobs; remove blobs that were in quarantine longer than the grace period."""
+        return await self._thread(lambda: collect(self.ledger, self.store, grace_s=grace_s, dry_run=dry_run))
+
+    async def place(
+        self,
+        artifact: Artifact,
+        target: str | os.PathLike[str],
+        *,
+        mode: Mode = "reflink",
+        overwrite: bool = False,
+    ) -> Path:
+        """Write an artifact's bytes to a file outside the depot, by reflink or copy; a hard link only on request.
+
+        Only plain files and links to them are replaced; a device, a FIFO or a path inside the depot is `BadInput`.
+
+        The bytes are hashed while they are copied. If the blob is damaged, no file is created: the blob is quarantined,
+        its artifacts are marked missing, and `BlobDamaged` is raised.
+        """
+        path = Path(target)
+        check_target(path, self.settings)
+        try:
+            await self._thread(_place, self.store, artifact, path, mode, overwrite)
+        except (BlobDamaged, NotFound):
+            await self._lose(artifact)
+            raise
+        return path
+
+    async def prove(self, artifact: Artifact) -> bool:
+        """Verify an artifact's bytes before they are read; False if they are missing or damaged, and marked so."""
+        blob = Blob(artifact.sha256, artifact.size_bytes, artifact.pointer, self.store.backend, artifact.content_type)
+        if await self._thread(self.store.prove, blob, artifact.scope, "reading"):
+            return True
+        await self._lose(artifact)
+        return False
+
+    async def _lose(self, artifact: Artifact) -> None:
+        """Mark every artifact with the bytes of this one as missing, unless an intact blob has replaced it."""
+        if self.ledger.frozen or await self._thread(self.store.sizes, artifact.scope, [artifact.pointer]) != [None]:
+            return
+        await self.ledger.write_async(mark_damaged, artifact.scope, artifact.sha256)
+
+
+def _place(store: Any, artifact: Artifact, target: Path, mode: Mode, overwrite: bool) -> None:
+    place(store, artifact.scope, artifact.pointer, target, mode=mode, overwrite=overwrite)

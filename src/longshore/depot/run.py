@@ -1,0 +1,138 @@
+"""Methods that plan and run jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any, Final
+
+from longshore.depot.base import Base
+from longshore.depot.records import Added
+from longshore.depot.requests import in_batches
+from longshore.depot.signals import obeyed_by, rare_collections
+from longshore.domain.model import JobRequest, Planned, Scope
+from longshore.domain.policy.redaction import safe_url
+from longshore.domain.run_events import Listener, RunEvent
+from longshore.ledger.operations.planning import Again, plan
+from longshore.worker.ledger_wait import answered
+from longshore.worker.loop import Worker
+from longshore.worker.missing_blobs import plan_lost_again
+from longshore.worker.run import RunOptions, RunResult
+from longshore.worker.runtime import open_worker, release_dead_owners
+
+REFUSALS_KEPT: Final = 1_000
+
+
+class RunMethods(Base):
+    """Methods that plan and run jobs."""
+
+    on_note: Listener | None  # receives the notes of every run
+    tally: RunResult  # of the last run
+    _workers: set[Worker]
+
+    async def add(
+        self,
+        items: Iterable[Any],
+        *,
+        scope: Scope | None = None,
+        again: Again = "never",
+        on_note: Listener | None = None,
+    ) -> Added:
+        """Plan a list: URLs, records, triples or requests. Existing jobs stay unchanged, unless their bytes are lost;
+        invalid items are reported.
+        """
+        where, added = scope or self.scope, Added()
+        sizes = self.store.sizes if self.store.backend == "local" else None
+        for requests, refused in in_batches(items):
+            added.refused_count += len(refused)
+            added.refused += refused[: max(0, REFUSALS_KEPT - len(added.refused))]
+            planned = await self.ledger.write_async(plan, where, requests, again=again)
+            if again != "always":
+                planned = await self._thread(plan_lost_again, self.ledger, sizes, where, requests, planned)
+            fresh = sum(one.created for one in planned)
+            added.new += fresh
+            added.known += len(planned) - fresh
+            self._tell_planned(requests, planned, on_note or self.on_note)
+            self.notify()
+        return added
+
+    async def run(
+        self,
+        *,
+        scope: Scope | None = None,
+        job_ids: Sequence[str] | None = None,
+        more: Callable[[], Sequence[str] | None] | None = None,
+        job_types: Sequence[str] | None = None,
+        forever: bool = False,
+        max_wait_s: float | None = None,
+        limit: int | None = None,
+        on_note: Listener | None = None,
+        details: bool = True,
+        handle_signals: bool = False,
+    ) -> RunResult:
+        """Run jobs until none is left: all, those of one tenant and project, or named ones; at most `limit` jobs.
+
+        `more` returns further job ids during the run (`notify` announces them); None: there will be no more.
+        `details`: notes of results contain path and hash, not only the size.
+        """
+        errand = RunOptions(
+            scope=scope,
+            job_ids=None if job_ids is None else tuple(job_ids),
+            job_types=None if job_types is None else tuple(job_types),
+            forever=forever,
+            max_wait_s=max_wait_s,
+            limit=limit,
+            more=more,
+        )
+        self.runtime.liveness.hold()
+        await answered(self.ledger, max_wait_s, asyncio.ensure_future(release_dead_owners(self.runtime)))
+        # A permanent worker also syncs torrents; without torrent jobs the client is not contacted.
+        async with (
+            open_worker(self.runtime, on_note or self.on_note, details=details) as tools,
+            self._torrents(forever),
+        ):
+            worker = Worker(tools)
+            self.tally = worker.tally
+            self._workers.add(worker)
+            try:
+                with obeyed_by(worker, handle=handle_signals), rare_collections(ours=handle_signals):
+                    tally = await worker.run(errand)
+                if tools.watch.failure is not None:
+                    raise tools.watch.failure
+                return tally
+            finally:
+                self._workers.discard(worker)
+                self.runtime.liveness.forsaken |= worker.forsaken
+
+    def _torrents(self, forever: bool) -> AbstractAsyncContextManager[None]:
+        if not forever:
+            return nullcontext()
+        from longshore.worker.kinds.torrent.open import syncing  # imported only where torrents are synced
+
+        return syncing(self)
+
+    def notify(self) -> None:
+        """Wake the workers of this process: there may be new jobs."""
+        for worker in list(self._workers):
+            worker.notify()
+
+    def drain(self) -> None:
+        """Drain the workers of this process."""
+        for worker in list(self._workers):
+            worker.drain()
+
+    def abort(self) -> None:
+        """Abort the workers of this process; durable state is kept."""
+        for worker in list(self._workers):
+            worker.abort()
+
+    def _tell_planned(
+        self, requests: Sequence[JobRequest], planned: Sequence[Planned], listener: Listener | None
+    ) -> None:
+        if listener is None:
+            return
+        now = self.ledger.now()
+        for request, one in zip(requests, planned, strict=True):
+            facts = {"created": one.created, "status": one.status.value}
+            listener(RunEvent("planned", now, self.scope, one.job_id, safe_url(request.url or ""), facts))

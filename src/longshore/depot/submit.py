@@ -1,0 +1,76 @@
+"""Methods for custom job types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from longshore.depot.get import GetMethods
+from longshore.domain.kinds import TERMINAL, Status
+from longshore.domain.model import Artifact, JobRequest, Planned, Scope
+from longshore.errors import BadInput
+from longshore.ledger.operations.planning import plan
+from longshore.worker.kinds.custom import known_types
+from longshore.worker.kinds.custom.job_types import own_key
+from longshore.worker.missing_blobs import results_and_gone
+
+
+class SubmitMethods(GetMethods):
+    """Methods that submit jobs of custom types."""
+
+    async def submit(
+        self,
+        job_type: str,
+        *,
+        inputs: Sequence[str | Artifact] = (),
+        params: dict[str, Any] | None = None,
+        key: str | None = None,
+        scope: Scope | None = None,
+        priority: int = 0,
+        run_id: str | None = None,
+    ) -> Planned:
+        """Plan a job of a declared type; the same inputs, parameters and version are the same job.
+
+        A `key` of your own identifies the job instead. If the same work was done under another key, the job ends as
+        `skipped` with the results of that job.
+        """
+        where = scope or self.scope
+        kind = known_types().get(job_type)
+        if kind is None:
+            raise BadInput(f"no handler for jobs of type {job_type!r} is declared here")
+        artifacts = [await self._artifact(where, one) for one in inputs]
+        request = JobRequest(
+            job_type=job_type,
+            key=key or own_key(where, job_type, [one.sha256 for one in artifacts], params or {}),
+            params=params or {},
+            inputs=tuple(one.artifact_id for one in artifacts),
+            priority=priority,
+            max_attempts=kind.max_attempts,
+            run_id=run_id,
+        )
+        planned = (await self.ledger.write_async(plan, where, [request], again="failed"))[0]
+        if planned.status in {Status.COMPLETED, Status.SKIPPED} and await self._results_lost(where, planned.job_id):
+            planned = (await self.ledger.write_async(plan, where, [request], again="always"))[0]
+        self.notify()
+        return planned
+
+    async def _results_lost(self, scope: Scope, job_id: str) -> bool:
+        """Return whether results of a job are lost, and mark them as missing."""
+        _, gone = await self._thread(results_and_gone, self.ledger, self.store.sizes, scope, [job_id])
+        return bool(gone)
+
+    async def replay(self, job_id: str, *, scope: Scope | None = None) -> Planned:
+        """Run a job again from its stored inputs, as a new job linked to the old one."""
+        where = scope or self.scope
+        job = await self._thread(self.ledger.job, where, job_id)
+        if job.status not in TERMINAL:
+            raise BadInput(f"job {job_id} is {job.status}: only finished jobs can be replayed")
+        inputs = await self._thread(lambda: self.ledger.results(where, job_id, role="input"))
+        request = replace(job.request, retry_of=job_id, inputs=tuple(one.artifact_id for one in inputs))
+        planned = (await self.ledger.write_async(plan, where, [request], again="always"))[0]
+        self.notify()
+        return planned
+
+    async def _artifact(self, scope: Scope, one: str | Artifact) -> Artifact:
+        return one if isinstance(one, Artifact) else await self._thread(self.ledger.artifact, scope, one)

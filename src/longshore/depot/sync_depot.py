@@ -1,0 +1,90 @@
+"""The synchronous façade: the same methods as the async core, each run to completion."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+
+from longshore.depot.async_depot import AsyncDepot
+
+if TYPE_CHECKING:
+    from longshore.config import Settings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def drive(work: Coroutine[Any, Any, T]) -> T:
+    """Run to completion; in a separate thread if this one has a running loop (a notebook)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
+def driven(method: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
+    """Return the synchronous variant of a method of the async core."""
+
+    @wraps(method)
+    def call(self: Depot, *args: Any, **kwargs: Any) -> T:
+        return drive(method(self.aio, *args, **kwargs))
+
+    return call
+
+
+class Depot:
+    """One installation, opened; a context manager. `AsyncDepot` documents the methods."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        settings: Settings | None = None,
+        create: bool = True,
+        store_lost: bool = False,
+        **flags: Any,
+    ) -> None:
+        self.aio = AsyncDepot.open(path, settings=settings, create=create, store_lost=store_lost, **flags)
+        self.settings, self.scope = self.aio.settings, self.aio.scope
+        self.ledger, self.store = self.aio.ledger, self.aio.store
+
+    def close(self) -> None:
+        """Finish queued writes and release all resources."""
+        self.aio.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    add = driven(AsyncDepot.add)
+    get = driven(AsyncDepot.get)
+    run = driven(AsyncDepot.run)
+    verify = driven(AsyncDepot.verify)
+    reconcile = driven(AsyncDepot.reconcile)
+    place = driven(AsyncDepot.place)
+    prove = driven(AsyncDepot.prove)
+    submit = driven(AsyncDepot.submit)
+    replay = driven(AsyncDepot.replay)
+    cancel = driven(AsyncDepot.cancel)
+    retry = driven(AsyncDepot.retry)
+    status = driven(AsyncDepot.status)
+    jobs = driven(AsyncDepot.jobs)
+    artifacts = driven(AsyncDepot.artifacts)
+    show = driven(AsyncDepot.show)
+    failures = driven(AsyncDepot.failures)
+    gc = driven(AsyncDepot.gc)
+    put = driven(AsyncDepot.put)
+    adopt = driven(AsyncDepot.adopt)
+
+
+def open_depot(path: str | os.PathLike[str] | None = None, *, create: bool = True, **settings: Any) -> Depot:
+    """Open a depot (`longshore.open`), by default creating it; settings as in the file: `network={"allow": […]}`."""
+    return Depot(path, create=create, **settings)

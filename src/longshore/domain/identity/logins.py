@@ -1,0 +1,69 @@
+"""Which login a request is sent with, as part of who asks.
+
+A server may answer each login differently, so the configured credentials (`[credentials]`, netrc) of a URL's origin belong to
+the caller, like the request's own headers: to the key of its job, to its parts and to the stored version of its URL. They are
+kept as a hash. A login is its user name: a changed password is the same caller. A token and header fields have no name, so
+there the value counts, and another token is another caller. Credentials in the URL are part of the URL. A request with an
+Authorization header of its own is sent without the configured login.
+
+A key is made when a job is planned, and knows the login of the URL's own origin. Parts and stored versions are made when the
+answer is there, and know that of the final URL's origin as well. A job without a configured login has the key that it always
+had.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from longshore.domain.transfer.credentials import Credential, credential_for
+from longshore.errors import Reasoned
+
+NO_LOGIN: Final = ""
+Headers = Iterable[tuple[str, str]]
+
+
+class Logins:
+    """The configured credentials. `load` is called when the first URL is looked at; None: there are none."""
+
+    def __init__(self, load: Callable[[], Mapping[str, Credential]] | None = None) -> None:
+        self._load = load
+        self._table: Mapping[str, Credential] | None = None
+
+    def __bool__(self) -> bool:
+        return self._load is not None
+
+    def of(self, url: str | None, headers: Headers = ()) -> str:
+        """Return the login that a request for this URL is sent with, as a hash; empty: none."""
+        if self._load is None or url is None or any(name.lower() == "authorization" for name, _ in headers):
+            return NO_LOGIN
+        from longshore.domain.transfer.redirects import read_target  # what only looks at the ledger needs no URL parser
+
+        if self._table is None:
+            self._table = self._load()
+        try:
+            target = read_target(url)
+        except Reasoned:  # never sent
+            return NO_LOGIN
+        if target.credential is not None:
+            return NO_LOGIN
+        credential = credential_for(self._table, target.scheme, target.host, target.hostname)
+        return _hash(credential) if credential is not None else NO_LOGIN
+
+    def along(self, asked: str | None, final: str | None, headers: Headers = ()) -> tuple[str, ...]:
+        """Return the logins that an answer may depend on: of the URL that was asked, and of the one that answered."""
+        if self._load is None:
+            return ()
+        found = (self.of(asked, headers), self.of(final) if final != asked else NO_LOGIN)
+        return tuple(login for login in dict.fromkeys(found) if login)
+
+
+def _hash(credential: Credential) -> str:
+    who = ("user", credential.username) if credential.token is None else ("token", credential.token)
+    fields = sorted((name.lower(), value) for name, value in credential.headers)
+    return hashlib.sha256(json.dumps(["longshore-login", 1, who, fields]).encode()).hexdigest()
+
+
+NO_LOGINS: Final = Logins()

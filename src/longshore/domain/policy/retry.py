@@ -1,0 +1,141 @@
+"""Decide whether a failed attempt is retried, and when, from `domain.reasons`. The random number is an argument."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from longshore.domain.outcomes import Blame, Deferred, Failed
+from longshore.domain.policy.backoff import retry_delay_s
+from longshore.domain.policy.disk_space import COUNTED, Lack
+from longshore.domain.reasons import REASONS, Kind, reason_named
+from longshore.domain.settings import RetrySettings
+from longshore.domain.transfer.mirrors import MAX_ROUNDS, Trail
+
+OUR_SIDE_DELAY_S: Final = 1.0  # infrastructure: retried soon, without counting an attempt
+PROMISED_DELAY_S: Final = 5.0  # running transfers have reserved the space: retried when some may be done
+RESTING: Final = frozenset({"http_429", "http_503"})
+PROGRESS_SHARE: Final = 100  # an attempt that adds one part in so many of the declared length is progress
+PROGRESS_BYTES: Final = 1 << 20  # and so is one that adds this much
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What an attempt left behind for the next one."""
+
+    kept: int  # durable bytes of the body, those of earlier attempts included
+    total: int | None = None  # the declared length
+    resumable: bool = False  # the server named a version, so that the next attempt can go on from here
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The facts of one failed attempt."""
+
+    reason: str
+    message: str
+    retry_after_s: float | None = None
+    host: str | None = None  # where the next attempt is claimed, if that is another host than the job's own
+    debug_id: str | None = None
+    facts: dict[str, Any] = field(default_factory=dict)  # telemetry: how far it came
+    lack: str | None = None  # for `disk_full`: a value of `disk_space.Lack`
+    final: bool = False  # no candidate is worth another request
+    trail: Trail | None = None  # what the candidates answered; None: as the ledger has it
+    blames: tuple[Blame, ...] | None = None
+    gain: Gain | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What the ledger knows of the attempts before."""
+
+    attempts: int  # failed ones, this one not counted
+    reason: str | None  # of the last one
+    max_attempts: int | None = None  # of this job; None takes the setting
+    trail: Trail = field(default_factory=Trail)
+
+
+def kind_of(reason: str) -> Kind:
+    """Return the kind of a reason; an unknown reason is an internal error."""
+    if reason.startswith("http_") or reason in REASONS:
+        return reason_named(reason).kind
+    return Kind.TRANSIENT
+
+
+def next_outcome(mishap: Failure, past: Past, draw: float, settings: RetrySettings) -> Deferred | Failed:
+    """Decide between another attempt and the end."""
+    kind = Kind.TRANSIENT if mishap.lack in COUNTED else kind_of(mishap.reason)
+    if kind is Kind.INFRASTRUCTURE and not _is_sent_round(mishap):
+        return _later(mishap, _our_delay_s(mishap, draw), counts=False)
+    if mishap.final or kind in {Kind.PERMANENT, Kind.POLICY}:
+        return _final(mishap, mishap.message)
+    if kind is Kind.TRANSIENT and mishap.lack is None and progressed(mishap.gain, past.trail.best):
+        delay = max(min(OUR_SIDE_DELAY_S, settings.base_s) * (0.5 + draw), mishap.retry_after_s or 0.0)
+        return _later(_at_best(mishap, past), delay, progressed=True)
+    if kind is Kind.FRESH and past.reason is not None and kind_of(past.reason) is Kind.FRESH:
+        return _final(mishap, f"{mishap.message} (for the second time, from zero)")
+    attempt = past.attempts - past.trail.gains + 1
+    allowed = settings.max_attempts if past.max_attempts is None else past.max_attempts
+    if attempt >= allowed:
+        return _final(mishap, f"{mishap.message} (attempt {attempt} of {allowed})")
+    delay = retry_delay_s(
+        attempt, draw, base_s=settings.base_s, cap_s=settings.cap_s, retry_after_s=mishap.retry_after_s
+    )
+    if mishap.lack in COUNTED:
+        delay = max(delay, OUR_SIDE_DELAY_S * (0.5 + draw))  # room is not made faster than our side is asked again
+    return _later(_rested(mishap), delay)
+
+
+def _our_delay_s(mishap: Failure, draw: float) -> float:
+    """Return how long a job waits for our side, or for a slot; one that waits in another host's lane needs no clock."""
+    if mishap.reason == "host_busy" and mishap.host is not None:
+        return 0.0
+    pause = PROMISED_DELAY_S if mishap.lack == Lack.PROMISED else OUR_SIDE_DELAY_S
+    return max(pause * (0.5 + draw), mishap.retry_after_s or 0.0)
+
+
+def progressed(gain: Gain | None, best: int) -> bool:
+    """Return whether an attempt that ended early brought the body on. Such an attempt does not count.
+
+    This ends: `best` only grows, by 1 % of the declared length or by 1 MiB each time, and never beyond the length. So at most
+    100 attempts (or one per MiB, if the length is not declared) do not count; all others do.
+    """
+    if gain is None or not gain.resumable:
+        return False
+    added = gain.kept - best
+    enough = PROGRESS_BYTES if not gain.total else min(PROGRESS_BYTES, -(-gain.total // PROGRESS_SHARE))
+    return added >= max(1, enough)
+
+
+def _at_best(mishap: Failure, past: Past) -> Failure:
+    assert mishap.gain is not None
+    return replace(mishap, trail=replace(mishap.trail or past.trail, best=mishap.gain.kept, gains=past.trail.gains + 1))
+
+
+def _is_sent_round(mishap: Failure) -> bool:
+    """Return whether redirects led from one busy host to another too often: from here on that counts as an attempt."""
+    return mishap.reason == "host_busy" and mishap.trail is not None and mishap.trail.rounds > MAX_ROUNDS
+
+
+def _rested(mishap: Failure) -> Failure:
+    """Begin the rounds of the next attempt anew."""
+    return replace(mishap, trail=replace(mishap.trail, rounds=0)) if _is_sent_round(mishap) and mishap.trail else mishap
+
+
+def _later(mishap: Failure, delay_s: float, *, counts: bool = True, progressed: bool = False) -> Deferred:
+    return Deferred(
+        mishap.reason,
+        mishap.message,
+        delay_s,
+        counts=counts,
+        host=mishap.host,
+        host_rest_s=mishap.retry_after_s if mishap.reason in RESTING else None,
+        facts=mishap.facts,
+        trail=None if mishap.trail is None else mishap.trail.text(),
+        blames=mishap.blames,
+        progressed=progressed,
+    )
+
+
+def _final(mishap: Failure, message: str) -> Failed:
+    return Failed(mishap.reason, message, debug_id=mishap.debug_id, facts=mishap.facts, blames=mishap.blames)

@@ -1,5 +1,0 @@
-"""Jobs of your own: a function from input artifacts and parameters to result artifacts, with everything a download has."""
-
-from longshore.engine.own.types import Input, JobFailed, JobType, Result, job_type, known_types
-
-__all__ = ["Input", "JobFailed", "JobType", "Result", "job_type", "known_types"]

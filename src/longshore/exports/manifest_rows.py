@@ -1,0 +1,71 @@
+"""One line of the manifest: a job and its result. It never contains storage pointers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRow:
+    """A job with its result, as exported."""
+
+    job_id: str
+    job_type: str
+    status: str
+    stage: str
+    url: str | None
+    work_id: str | None
+    source_ref: str | None
+    artifact_id: str | None
+    sha256: str | None
+    size_bytes: int | None
+    content_type: str | None
+    name: str | None
+    reason: str | None
+    message: str | None
+    attempts: int
+    created_at: int
+    completed_at: int | None
+    facts: dict[str, Any] = field(default_factory=dict)  # telemetry of the last attempt
+    mirrors: tuple[str, ...] = ()
+    expected_sha256: str | None = None
+    expected_size_bytes: int | None = None
+    expected_media_type: str | None = None
+    expected_digests: dict[str, str] = field(default_factory=dict)
+    needs_headers: bool = False  # the request had headers; their values are secrets, and are not exported
+
+
+COLUMNS: tuple[str, ...] = tuple(entry.name for entry in fields(ManifestRow))
+TIMES = ("created_at", "completed_at")
+
+
+def instant(micros: int | None) -> str | None:
+    """Format microseconds as RFC 3339."""
+    if micros is None:
+        return None
+    return datetime.fromtimestamp(micros / 1_000_000, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def as_dict(row: ManifestRow) -> dict[str, Any]:
+    """Return a row as a JSON-compatible dict."""
+    body = {name: getattr(row, name) for name in COLUMNS}
+    for name in TIMES:
+        body[name] = instant(body[name])
+    body["mirrors"] = list(row.mirrors)
+    return body
+
+
+def flat(row: ManifestRow) -> dict[str, Any]:
+    """Return a row as a flat dict for a table, with the telemetry as one JSON string."""
+    body = as_dict(row)
+    for name in ("facts", "expected_digests"):
+        body[name] = json.dumps(body[name], sort_keys=True) if body[name] else None
+    body["mirrors"] = " ".join(body["mirrors"]) or None
+    return body
+
+
+Rows = Iterator[ManifestRow]

@@ -1,0 +1,419 @@
+"""The PostgreSQL backend: pooled connections, and transactions that are run again when the server asks for it or goes away.
+
+Problem: many processes on many machines write at once, the server may end any transaction (deadlock, serialization,
+failover, a lost connection), and the answer to a COMMIT may be lost although it took place.
+
+Invariant: an operation takes effect exactly once or raises. Isolation is READ COMMITTED: every write is fenced or
+idempotent, and what is read in order to be written is locked, so no transaction relies on an unlocked read. A COMMIT whose
+answer is lost is looked up by a number that the transaction itself left in `commits`, never guessed (ADR 0018). Sessions
+run as the role `longshore_app`, so row-level security holds even if the owner's login is configured.
+
+Order: BEGIN and the server's clock in one round trip; `enter` names the tenant before its rows are touched; the statements
+for many rows take arrays, one round trip for the whole batch; rows are locked in the order of `seq`, so that two batches
+cannot wait for each other; then COMMIT. What must see all tenants (lanes, expiry, totals) goes through the functions of
+the dispatcher role.
+
+Statements are written for their index, and the planner's alternatives are switched off for the session: after a bulk
+load the statistics are wrong for minutes, and one sequential scan per claim would stop every worker.
+
+Not done: SERIALIZABLE (claims of different hosts would conflict on the same index pages), LISTEN/NOTIFY as the queue
+itself (notifications are lost with the connection; they only wake workers), and one connection per worker task.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import psycopg
+from psycopg import errors as pg
+from psycopg import sql
+from psycopg.abc import Buffer
+from psycopg.adapt import Dumper, Loader
+from psycopg.types.numeric import Int8Dumper
+
+from longshore import failpoints
+from longshore.domain.identity.logins import NO_LOGINS, Logins
+from longshore.domain.model import Micros
+from longshore.domain.policy.tenant_budgets import NO_BUDGET, Budget
+from longshore.errors import (
+    BadInput,
+    Conflict,
+    InvalidTransition,
+    LeaseLost,
+    LongshoreError,
+    NotPermitted,
+    SchemaMismatch,
+    Unavailable,
+)
+from longshore.ledger.backends.postgres.listener import Listener
+from longshore.ledger.backends.postgres.pool import (
+    AGAIN,
+    SILENCE_S,
+    Connection,
+    Pool,
+    Session,
+    Watchdog,
+    connect,
+    first_line,
+    is_lost,
+)
+from longshore.ledger.statements import Dialect, Statement, statements
+from longshore.ledger.transaction import Row, Tx
+
+T = TypeVar("T")
+APP_ROLE: Final = "longshore_app"
+POOL: Final = 8
+PATIENCE_S: Final = 60.0  # how long a transaction waits for a server that went away
+CONFLICTS: Final = 30  # how often a transaction is run again because of others
+# Every statement is written for its index: no statistics, old or missing, may talk the planner into reading a table.
+_PLANS: Final = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
+_LEADER: Final = 0x10AD6
+_CLOCK: Final = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)"
+_DURABLE: Final = (
+    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+)
+_WRITE: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; {_CLOCK}"
+_READ: Final = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_CLOCK}"
+
+failpoints.declare("ledger.begin", "ledger.commit", "ledger.committed")
+
+
+class _BoolDumper(Dumper):
+    """Flags are 0 and 1 in both dialects."""
+
+    oid = Int8Dumper.oid
+
+    def dump(self, obj: bool) -> Buffer:
+        return b"1" if obj else b"0"
+
+
+class _NumericLoader(Loader):
+    """Sums of whole numbers are whole numbers."""
+
+    def load(self, data: Buffer) -> int | float:
+        text = bytes(data)
+        return float(text) if b"." in text else int(text)
+
+
+class _Lost(Exception):
+    """The connection went away before COMMIT was sent: nothing was written."""
+
+
+class PostgresTx:
+    """Named statements on one connection inside one transaction."""
+
+    dialect: Dialect = "postgres"
+    __slots__ = ("_connection", "_cursor", "_statements", "_tenant", "_touch", "budget", "logins", "now")
+
+    def __init__(
+        self,
+        connection: Connection,
+        now: Micros,
+        touch: Callable[[Connection], None],
+        budget: Budget = NO_BUDGET,
+        logins: Logins = NO_LOGINS,
+    ) -> None:
+        self._connection = connection
+        self._cursor = connection.cursor()
+        self._statements: dict[str, Statement] = statements("postgres")
+        self._tenant: str | None = None
+        self._touch = touch
+        self.now, self.budget, self.logins = now, budget, logins
+
+    def enter(self, tenant_id: str) -> None:
+        """Set the tenant for the following statements; row-level security rejects statements without one."""
+        if tenant_id != self._tenant:
+            self._cursor.execute("SELECT set_config('longshore.tenant', %s, true)", (tenant_id,))
+            self._tenant = tenant_id
+
+    def all(self, name: str, **params: Any) -> list[Row]:
+        """Run a statement and give its rows."""
+        self._touch(self._connection)
+        self._cursor.execute(self._statements[name].text, params)
+        return self._cursor.fetchall() if self._cursor.description else []
+
+    def one(self, name: str, **params: Any) -> Row | None:
+        """Run a statement and give its first row."""
+        self._touch(self._connection)
+        self._cursor.execute(self._statements[name].text, params)
+        return self._cursor.fetchone() if self._cursor.description else None
+
+    def run(self, name: str, **params: Any) -> int:
+        """Run a statement and give the number of rows it changed."""
+        self._touch(self._connection)
+        self._cursor.execute(self._statements[name].text, params)
+        return max(self._cursor.rowcount, 0)
+
+    def many(self, name: str, rows: Sequence[Row]) -> list[Row]:
+        """Run a statement for every row and give all rows that came back.
+
+        A text with arrays takes the columns whole, all rows at once; any other is sent row by row, pipelined.
+        """
+        if not rows:
+            return []
+        self._touch(self._connection)
+        statement, cursor = self._statements[name], self._cursor
+        names = statement.columns
+        if "[]" in statement.text:
+            columns = [list(column) for column in zip(*rows, strict=True)]
+            cursor.execute(statement.text, dict(zip(names, columns, strict=True)))
+            return cursor.fetchall() if cursor.description else []
+        cursor.executemany(statement.text, [dict(zip(names, row, strict=True)) for row in rows], returning=True)
+        found: list[Row] = []
+        while True:
+            if cursor.description:
+                found += cursor.fetchall()
+            if not cursor.nextset():
+                return found
+
+
+class Postgres:
+    """A ledger in a database."""
+
+    dialect: Dialect = "postgres"
+
+    def __init__(
+        self,
+        url: str,
+        clock: Callable[[], Micros] | None = None,
+        *,
+        size: int = POOL,
+        patience_s: float = PATIENCE_S,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        self.url = url
+        self._clock = clock
+        self._patience_s = patience_s
+        self.budget = NO_BUDGET  # what the settings say; the depot fills it in
+        self.logins = NO_LOGINS  # likewise
+        self.commit_seconds: Callable[[float], None] | None = None
+        self._waiting = 0
+        self._watchdog = Watchdog(silence_s)
+        self._pool = Pool(self._connect, size)
+        self._threads = ThreadPoolExecutor(size, thread_name_prefix="ledger-pg")
+        self._listener: Listener | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def _connect(self) -> Connection:
+        connection = connect(self.url, settings=_PLANS)
+        try:
+            adopt_role(connection)
+        except BaseException:
+            connection.close()
+            raise
+        for kind, dumper in ((int, Int8Dumper), (bool, _BoolDumper)):
+            connection.adapters.register_dumper(kind, dumper)
+        connection.adapters.register_loader("numeric", _NumericLoader)
+        connection.prepare_threshold = 2
+        connection.prepared_max = 400
+        return connection
+
+    def now(self) -> Micros:
+        """Return the ledger's time: the server's, unless a test has its own."""
+        if self._clock is not None:
+            return self._clock()
+        return self._run(lambda tx: tx.now, _READ)
+
+    def queue_length(self) -> int:
+        """Return how many verbs wait for a transaction."""
+        return self._waiting
+
+    def submit(self, call: Callable[[Tx], T]) -> Future[T]:
+        """Queue a verb for a transaction of its own in a thread of the pool."""
+        with self._lock:
+            if self._closed:
+                raise Unavailable("the ledger is closed")
+            self._waiting += 1
+            return self._threads.submit(self._work, call)
+
+    def _work(self, call: Callable[[Tx], T]) -> T:
+        with self._lock:
+            self._waiting -= 1
+        return self._run(call, _WRITE)
+
+    def read(self, call: Callable[[Tx], T]) -> T:
+        """Run a verb on a snapshot, in the caller's thread."""
+        return self._run(call, _READ)
+
+    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` from another thread whenever some process made work ready; give what ends that."""
+        with self._lock:
+            if self._listener is None:
+                self._listener = Listener(self._connect)
+            return self._listener.add(wake)
+
+    @contextmanager
+    def leading(self) -> Iterator[bool]:
+        """Try to become the leader of all processes on this ledger for the block; yield whether that succeeded."""
+        connection = self._connect()
+        try:
+            row = connection.execute("SELECT pg_try_advisory_lock(%s)", (_LEADER,)).fetchone()
+            mine = bool(row and row[0])
+            yield mine
+            if mine:  # explicitly: the server may notice the close too late for the next process
+                connection.execute("SELECT pg_advisory_unlock(%s)", (_LEADER,))
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """Finish what is queued, then close every connection."""
+        with self._lock:
+            already, self._closed = self._closed, True
+        if already:
+            return
+        self._threads.shutdown(wait=True)
+        if self._listener is not None:
+            self._listener.close()
+        self._pool.close()
+        self._watchdog.close()
+
+    def _run(self, call: Callable[[Tx], T], begin: str) -> T:
+        """Run a verb until it commits or fails permanently; retry on serialization conflicts and lost connections."""
+        patience = RetryBudget(self._patience_s)
+        conflicts = 0
+        while True:
+            try:
+                return self._once(call, begin, patience)
+            except _Lost as lost:
+                self._pool.forget()
+                if not patience():
+                    raise Unavailable(
+                        f"PostgreSQL does not answer: {first_line(lost.__cause__ or lost)}",
+                        hint="check that the server is up; what was accepted is safe in it",
+                    ) from lost.__cause__
+            except (*AGAIN, pg.UniqueViolation) as error:
+                conflicts += 1
+                if conflicts > (3 if isinstance(error, pg.UniqueViolation) else CONFLICTS):
+                    raise translated(error) from error
+                time.sleep(random.random() * min(0.2, 0.002 * 2**conflicts))
+
+    def _once(self, call: Callable[[Tx], T], begin: str, patience: RetryBudget) -> T:
+        try:
+            with self._pool.session() as session, self._watchdog.over(session.connection):
+                return self._transact(session, call, begin, patience)
+        except LongshoreError:
+            raise
+        except psycopg.Error as error:
+            if isinstance(error, (*AGAIN, pg.UniqueViolation)):
+                raise
+            if is_lost(error):
+                raise _Lost from error
+            raise translated(error) from error
+
+    def _transact(self, session: Session, call: Callable[[Tx], T], begin: str, patience: RetryBudget) -> T:
+        failpoints.hit("ledger.begin")
+        connection = session.connection
+        cursor = connection.execute(begin, prepare=False)
+        cursor.nextset()
+        (now,) = cursor.fetchone() or (0,)
+        at = self._clock() if self._clock else now
+        tx = PostgresTx(connection, at, self._watchdog.touch, self.budget, self.logins)
+        try:
+            result = call(tx)
+        except BaseException:
+            _roll_back(connection)
+            raise
+        if begin is _READ:
+            connection.execute("COMMIT", prepare=False)
+            return result
+        started = time.perf_counter()
+        failpoints.hit("ledger.commit")
+        if not session.commit():
+            connection.close()
+            if not session.is_committed(self._connect, self._watchdog, patience):
+                raise _Lost("the transaction is not in the database")
+        failpoints.hit("ledger.committed")
+        if self.commit_seconds is not None:
+            self.commit_seconds(time.perf_counter() - started)
+        return result
+
+
+def open_postgres(url: str, *, create: bool = False, clock: Callable[[], Micros] | None = None) -> Postgres:
+    """Open the ledger of a database; `create` makes one where there is none. The owner's login is enough for all."""
+    from longshore.ledger.backends.postgres import schema
+
+    if create:
+        schema.create_postgres(url)
+    schema.check_postgres(url)
+    return Postgres(url, clock)
+
+
+class RetryBudget:
+    """Sleeps between attempts, a little longer each time, and says when it has run out."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+        self._pause = 0.01
+
+    def __call__(self) -> bool:
+        """Sleep briefly and return True; return False once the deadline has passed."""
+        if time.monotonic() >= self._end:
+            return False
+        time.sleep(self._pause * (0.5 + random.random()))
+        self._pause = min(self._pause * 2, 1.0)
+        return True
+
+
+def adopt_role(connection: Connection) -> None:
+    """Switch to the application's role, whichever role logged in; raise if that role is not a member.
+
+    Also turn `synchronous_commit` on if the server would acknowledge a COMMIT before it is durable.
+    """
+    try:
+        connection.execute(sql.SQL("SET ROLE {}; {}").format(sql.Identifier(APP_ROLE), sql.SQL(_DURABLE)))
+    except (pg.InsufficientPrivilege, pg.UndefinedObject, pg.InvalidParameterValue) as error:
+        raise NotPermitted(
+            f"the ledger's user may not work as {APP_ROLE}: {first_line(error)}",
+            hint=f"the owner of the database runs: GRANT {APP_ROLE} TO the user (`longshore migrate` makes the role)",
+        ) from None
+
+
+def _roll_back(connection: Connection) -> None:
+    try:
+        connection.execute("ROLLBACK", prepare=False)
+    except psycopg.Error:
+        connection.close()
+
+
+def translated(error: psycopg.Error) -> LongshoreError:
+    """Return the LongshoreError for a PostgreSQL error."""
+    text = first_line(error)
+    if "longshore:" in text:
+        return _refused(text.partition("longshore:")[2])
+    match error:
+        case pg.InsufficientPrivilege():
+            return NotPermitted(f"the database does not allow this: {text}")
+        case pg.ProgramLimitExceeded() | psycopg.DataError():
+            return BadInput(f"the ledger cannot store this: {text}")
+        case psycopg.IntegrityError():
+            return Conflict(f"the ledger refuses this: {text}")
+        case pg.UndefinedTable() | pg.UndefinedColumn() | pg.UndefinedFunction():
+            return SchemaMismatch(f"the ledger's schema does not fit: {text}", hint="see `longshore doctor`")
+        case _:
+            return Unavailable(f"the ledger cannot be used now: {text}")
+
+
+def _refused(text: str) -> LongshoreError:
+    kind, _, message = text.partition(": ")
+    match kind:
+        case "terminal" | "invalid_transition" | "result":
+            return InvalidTransition(message)
+        case "lease" | "epoch":
+            return LeaseLost(message)
+        case "tenant":
+            return NotPermitted(message)
+        case _:
+            return Conflict(message)

@@ -1,0 +1,270 @@
+"""Connections to PostgreSQL that end: bounded waits, a small pool, and certainty after a lost COMMIT.
+
+Connections are made in the thread that needs one, so that a failure is the caller's own and nothing runs in the
+background of a process that may fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import psycopg
+from psycopg import errors as pg
+
+from longshore.errors import Locked, NotPermitted, Unavailable
+
+Connection = psycopg.Connection[Any]
+
+CONNECT_S: Final = 10
+SILENCE_S: Final = 60.0  # a server that sends nothing for this long counts as lost
+_PARAMETERS: Final = {
+    "connect_timeout": CONNECT_S,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+    "application_name": "longshore",
+}
+# The server's side of a half-open connection must not keep its locks.
+_SESSION: Final = {
+    "idle_in_transaction_session_timeout": "60s",
+    "statement_timeout": "50s",
+    "lock_timeout": "40s",
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "client_min_messages": "warning",
+    "default_transaction_isolation": r"read\ committed",
+    "timezone": "UTC",
+    "jit": "off",
+}
+AGAIN: Final = (pg.SerializationFailure, pg.DeadlockDetected)
+GONE: Final = (psycopg.OperationalError, psycopg.InterfaceError)
+
+
+def connect(url: str, *, settings: dict[str, str] | None = None) -> Connection:
+    """Connect in autocommit mode, with every wait bounded; a refusal that will not pass is our error at once."""
+    chosen = (_SESSION | (settings or {})).items()
+    options = " ".join(f"-c {name}={value}" for name, value in chosen)
+    try:
+        # What stands in the URL wins over our defaults, except for the session's safety settings.
+        given = psycopg.conninfo.conninfo_to_dict(url)
+        parameters: dict[str, Any] = {**_PARAMETERS, **given}
+        parameters["options"] = " ".join(filter(None, (str(given.get("options") or ""), options)))
+        return psycopg.connect(**parameters, autocommit=True)
+    except (pg.InvalidPassword, pg.InvalidAuthorizationSpecification, pg.InsufficientPrivilege) as error:
+        raise NotPermitted(f"PostgreSQL refuses the ledger's user: {first_line(error)}") from None
+    except psycopg.OperationalError as error:
+        if _is_final(error):
+            raise NotPermitted(f"PostgreSQL refuses the connection: {first_line(error)}") from None
+        raise
+
+
+def _is_final(error: psycopg.OperationalError) -> bool:
+    # While connecting libpq gives the server's words without its code.
+    text = str(error)
+    return any(word in text for word in ("password authentication failed", "no pg_hba.conf entry", 'role "')) and (
+        "starting up" not in text
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """Return an error of the driver as one line."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def cut(connection: Connection) -> None:
+    """Shut down a connection's socket from another thread, so that a blocked call on it fails at once."""
+    with contextlib.suppress(OSError, ValueError, psycopg.Error):
+        descriptor = os.dup(connection.pgconn.socket)
+        with socket.socket(fileno=descriptor) as end:
+            end.shutdown(socket.SHUT_RDWR)
+
+
+class Watchdog:
+    """Close connections whose server is silent: TCP keepalive does not detect a proxy that drops all data."""
+
+    def __init__(self, silence_s: float = SILENCE_S) -> None:
+        self.silence_s = silence_s
+        self._changed = threading.Condition()
+        self._watched: dict[int, tuple[float, Connection]] = {}
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @contextlib.contextmanager
+    def over(self, connection: Connection) -> Iterator[None]:
+        """Watch a connection as long as the block lasts; `touch` says that the server answered."""
+        self.touch(connection)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._watched.pop(id(connection), None)
+
+    def touch(self, connection: Connection) -> None:
+        """Start the connection's time again."""
+        with self._changed:
+            self._watched[id(connection)] = (time.monotonic() + self.silence_s, connection)
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._watch, name="longshore-pg-watchdog", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def _watch(self) -> None:
+        with self._changed:
+            while not self._closed:
+                now = time.monotonic()
+                for key, (deadline, connection) in list(self._watched.items()):
+                    if deadline <= now:
+                        del self._watched[key]
+                        cut(connection)
+                self._changed.wait(min(1.0, self.silence_s / 4))
+
+
+class Pool:
+    """Idle connections, newest first; at most `size` in use. Broken ones are thrown away, not repaired."""
+
+    def __init__(self, make: Callable[[], Connection], size: int) -> None:
+        self._make = make
+        self._free = threading.Semaphore(size)
+        self._lock = threading.Lock()
+        self._idle: list[Session] = []
+        self._closed = False
+        self._process = os.getpid()
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[Session]:
+        """Lend a connection; it comes back only if it is whole and idle."""
+        with self._free:
+            session = self._take()
+            try:
+                yield session
+            finally:
+                self._give(session)
+
+    def _take(self) -> Session:
+        with self._lock:
+            if self._closed:
+                raise Locked("the ledger is closed")
+            if self._process != os.getpid():  # a fork must not speak on its parent's connections
+                self._idle, self._process = [], os.getpid()
+            if self._idle:
+                return self._idle.pop()
+        return Session(self._make())
+
+    def _give(self, session: Session) -> None:
+        connection = session.connection
+        whole = not connection.closed and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        with self._lock:
+            if whole and not self._closed:
+                self._idle.append(session)
+                return
+        with contextlib.suppress(psycopg.Error):
+            connection.close()
+
+    def forget(self) -> None:
+        """Discard the idle connections: after a connection loss they are probably broken, too."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for session in idle:
+            with contextlib.suppress(psycopg.Error):
+                session.connection.close()
+
+    def close(self) -> None:
+        """Close the idle ones; the lent ones are closed when they come back."""
+        with self._lock:
+            self._closed = True
+        self.forget()
+
+
+class Session:
+    """The transactions of one connection, numbered; the number goes into the database with the transaction itself.
+
+    A COMMIT whose answer is lost is in doubt: the server may have it, may still be working on it, or may have been
+    replaced by a standby that never saw it. A transaction id cannot tell, because a server that crashed or was promoted
+    hands out the same ids again. So every transaction that writes leaves its number in the row `commits` of its
+    connection, in the same round trip as the COMMIT. Afterwards the number is there exactly if the transaction is.
+
+    The question is asked by closing that row. First, this waits for the old transaction if the server has it under way
+    (it holds the row). Second, a COMMIT that the server reads only afterwards fails, because the row is closed: the answer
+    cannot change any more. Third, the question is committed like any other write, so that on a server with a synchronous
+    standby the answer "committed" is not given before the standby has it, too.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.name = uuid.uuid4().hex
+        self._number = 0
+        self._doubtful = False
+        connection.add_notice_handler(self._noticed)
+
+    def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
+        # A COMMIT that succeeds with a warning is committed here, but perhaps not on the standby that it waited for.
+        self._doubtful = self._doubtful or notice.severity_nonlocalized == "WARNING"
+
+    def commit(self) -> bool:
+        """Commit the open transaction; False if it is in doubt."""
+        self._number += 1
+        self._doubtful = False
+        text = (
+            f"INSERT INTO commits AS c (session, number) SELECT '{self.name}', {self._number}"
+            " WHERE pg_current_xact_id_if_assigned() IS NOT NULL"
+            " ON CONFLICT (session) DO UPDATE SET number = excluded.number / (1 - c.closed), at = clock_timestamp(); COMMIT"
+        )
+        try:
+            cursor = self.connection.execute(text, prepare=False)
+            while cursor.nextset():
+                pass
+        except psycopg.Error as error:
+            if not is_lost(error):
+                raise
+            return False
+        if cursor.statusmessage != "COMMIT":
+            raise Unavailable(f"PostgreSQL answered COMMIT with {cursor.statusmessage}")
+        return not self._doubtful
+
+    def is_committed(self, make: Callable[[], Connection], watchdog: Watchdog, patience: Callable[[], bool]) -> bool:
+        """Find out how a transaction in doubt ended. `patience` sleeps a little and says whether to ask again."""
+        while True:
+            why = "the standby did not confirm it"
+            try:
+                with make() as connection, watchdog.over(connection):
+                    asking = Session(connection)
+                    row = connection.execute(_LAST_NUMBER, (self.name,)).fetchone()
+                if not asking._doubtful:
+                    return row is not None and row[0] == self._number
+            except psycopg.Error as error:
+                if not is_lost(error) and not isinstance(error, (pg.LockNotAvailable, pg.QueryCanceled, *AGAIN)):
+                    raise
+                why = first_line(error)
+            if not patience():
+                raise Unavailable(
+                    f"PostgreSQL went away while a transaction was committed: {why}",
+                    hint="the work is safe: it is either written or will be done again",
+                )
+
+
+_LAST_NUMBER: Final = (
+    "INSERT INTO commits AS c (session, number, closed) VALUES (%s, -1, 1)"
+    " ON CONFLICT (session) DO UPDATE SET closed = 1 RETURNING number"
+)
+_GONE_STATES: Final = ("08", "57P", "25006")  # connection, shutdown and crash, a server that became a standby
+
+
+def is_lost(error: psycopg.Error) -> bool:
+    """Return whether the connection is gone, as opposed to the server refusing a statement."""
+    if error.sqlstate is None:
+        return isinstance(error, GONE)
+    return error.sqlstate.startswith(_GONE_STATES)

@@ -1,0 +1,227 @@
+"""The schema of a PostgreSQL ledger: made, checked, migrated and compared, always by the owner's login.
+
+The application's role may read the version and nothing more of this. Each step is one transaction with its version row,
+under an advisory lock, so that two programs that start at once make one ledger.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import psycopg
+from psycopg import errors as pg
+
+from longshore import failpoints
+from longshore.errors import Damaged, LongshoreError, NoDepot, NotPermitted, SchemaMismatch, Unavailable
+from longshore.ledger.backends.postgres.backend import translated
+from longshore.ledger.backends.postgres.pool import Connection, connect, first_line, is_lost
+from longshore.ledger.schema import FOLDER, check_version, current_version, migrations
+
+OLDEST: Final = 150_000  # security_invoker views; older ones would let a view see all tenants
+_LOCK: Final = 0x10AD5
+_DATABASE: Final = re.compile(r'database "([^"]*)" does not exist')
+_SCRATCH: Final = "longshore_wanted"
+# Long steps on a big ledger are the owner's business.
+_OWNER: Final = {"statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0"}
+_SPACE: Final = re.compile(r"\s+")
+_OBJECTS: Final = """
+SELECT 'column ' || c.relname || '.' || a.attname,
+       format_type(a.atttypid, a.atttypmod) || ' ' || a.attnotnull || ' ' || coalesce(pg_get_expr(d.adbin, d.adrelid), '')
+  FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+  LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+ WHERE c.relnamespace = (%(schema)s::text)::regnamespace AND c.relkind IN ('r', 'v') AND a.attnum > 0 AND NOT a.attisdropped
+UNION ALL
+SELECT 'table ' || relname, relkind::text || ' ' || relrowsecurity || ' ' || relforcerowsecurity || ' ' || coalesce(reloptions::text, '')
+  FROM pg_class WHERE relnamespace = (%(schema)s::text)::regnamespace AND relkind IN ('r', 'v')
+UNION ALL
+SELECT 'constraint ' || conrelid::regclass::text || '.' || conname, pg_get_constraintdef(oid)
+  FROM pg_constraint WHERE connamespace = (%(schema)s::text)::regnamespace AND conrelid <> 0
+UNION ALL
+SELECT 'index ' || c.relname, pg_get_indexdef(i.indexrelid)
+  FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relnamespace = (%(schema)s::text)::regnamespace
+UNION ALL
+SELECT 'trigger ' || t.tgname, pg_get_triggerdef(t.oid) || ' ' || t.tgenabled::text
+  FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+ WHERE c.relnamespace = (%(schema)s::text)::regnamespace AND NOT t.tgisinternal
+UNION ALL
+SELECT 'function ' || p.proname, pg_get_functiondef(p.oid) || ' ' || pg_get_userbyid(p.proowner)
+  FROM pg_proc p WHERE p.pronamespace = (%(schema)s::text)::regnamespace
+UNION ALL
+SELECT 'policy ' || tablename || '.' || policyname, roles::text || ' ' || cmd || ' ' || coalesce(qual, '') || ' ' || coalesce(with_check, '')
+  FROM pg_policies WHERE schemaname = %(schema)s::text
+UNION ALL
+SELECT 'view ' || viewname, definition FROM pg_views WHERE schemaname = %(schema)s::text
+"""
+
+failpoints.declare("schema.migrate")
+
+
+def create_postgres(url: str) -> None:
+    """Make a new ledger in an existing, empty database; leave an existing one as it is."""
+    with _owner(url) as connection:
+        if version_of(connection) == 0:
+            with _locked(connection):
+                if version_of(connection) == 0:
+                    apply(connection)
+                    _prime(connection)
+
+
+def _prime(connection: Connection) -> None:
+    """Seed the planner statistics of a new ledger."""
+    text = (FOLDER / "postgres" / "prime.sql").read_text(encoding="utf-8")
+    with connection.transaction():
+        _fix_search_path(connection)
+        connection.execute(text.encode(), prepare=False)
+
+
+def check_postgres(url: str) -> None:
+    """Raise unless the database holds a ledger with this program's schema version."""
+    with _owner(url) as connection:
+        have = version_of(connection)
+        if have == 0:
+            raise NoDepot(f"no ledger found in the database {connection.info.dbname!r}")
+        check_version(have, "postgres", f"the ledger in {connection.info.dbname!r}")
+        connection.execute("SELECT dispatch_rebase_events()")  # of a ledger that was restored on another server
+
+
+def migrate_postgres(url: str) -> list[int]:
+    """Bring an existing ledger up to date; give the versions that were applied."""
+    with _owner(url) as connection, _locked(connection):
+        have = version_of(connection)
+        if have == 0:
+            raise NoDepot(f"no ledger found in the database {connection.info.dbname!r}")
+        if have > current_version("postgres"):
+            check_version(have, "postgres", f"the ledger in {connection.info.dbname!r}")
+        return apply(connection)
+
+
+def version_of(connection: Connection) -> int:
+    """Read the version of a ledger; 0 when there is none in the database."""
+    row = connection.execute("SELECT to_regclass('_meta') IS NOT NULL").fetchone()
+    if not (row and row[0]):
+        return 0
+    row = connection.execute("SELECT value FROM _meta WHERE key = 'schema_version'").fetchone()
+    if row is None or not str(row[0]).isdigit():
+        raise Damaged("the ledger does not say which schema it has")
+    return int(row[0])
+
+
+def apply(connection: Connection) -> list[int]:
+    """Apply what is missing, each step in one transaction with its version row."""
+    done = []
+    for step in migrations("postgres")[version_of(connection) :]:
+        with connection.transaction():
+            _fix_search_path(connection)
+            connection.execute(step.text.encode(), prepare=False)
+            connection.execute(
+                "INSERT INTO _migrations (version, name, checksum, applied_at) VALUES (%s, %s, %s,"
+                " CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint))",
+                (step.version, step.name, step.checksum),
+            )
+            connection.execute(
+                "INSERT INTO _meta (key, value) VALUES ('schema_version', %s)"
+                " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                (str(step.version),),
+            )
+            failpoints.hit("schema.migrate")
+        done.append(step.version)
+    return done
+
+
+def _fix_search_path(connection: Connection) -> None:
+    """Functions that run with the dispatcher's rights keep this path: nothing of a caller's own can stand in front."""
+    connection.execute("SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true)")
+
+
+def drift_postgres(url: str) -> list[str]:
+    """Return what differs from the schema that the migrations make; they are tried in a scratch schema, rolled back."""
+    with _owner(url) as connection:
+        version = version_of(connection)
+        steps = migrations("postgres")[:version]
+        here = _one(connection, "SELECT current_schema()")
+        have = _objects(connection, here)
+        sums = dict(connection.execute("SELECT version, checksum FROM _migrations").fetchall())
+        with connection.transaction(force_rollback=True):
+            connection.execute(f"CREATE SCHEMA {_SCRATCH}")
+            connection.execute(f"SET LOCAL search_path = {_SCRATCH}, pg_temp")
+            for step in steps:
+                connection.execute(step.text.encode(), prepare=False)
+            need = _objects(connection, _SCRATCH)
+    found = [f"{name} is missing" for name in sorted(need.keys() - have.keys())]
+    found += [f"{name} is not ours" for name in sorted(have.keys() - need.keys())]
+    found += [f"{name} differs" for name in sorted(need.keys() & have.keys()) if need[name] != have[name]]
+    found += [
+        f"migration {step.version:04} {step.name} is not the one that was applied"
+        for step in steps
+        if sums.get(step.version) != step.checksum
+    ]
+    return found
+
+
+def _objects(connection: Connection, schema: str) -> dict[str, str]:
+    with connection.transaction():
+        connection.execute("SELECT set_config('search_path', %s, true)", (schema,))
+        rows = connection.execute(_OBJECTS, {"schema": schema}).fetchall()
+    bare = re.compile(rf"\b{re.escape(schema)}\.|(?<=search_path TO )'{re.escape(schema)}'")
+    return {str(name): _SPACE.sub(" ", bare.sub("", str(text))) for name, text in rows}
+
+
+def _one(connection: Connection, text: str) -> Any:
+    row = connection.execute(text.encode()).fetchone()
+    return row[0] if row else None
+
+
+class _owner:  # noqa: N801 - reads as a with-block
+    """A connection for the schema, with our errors on the way out."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> Connection:
+        try:
+            self._connection = connection = connect(self._url, settings=_OWNER)
+        except psycopg.OperationalError as error:
+            if match := _DATABASE.search(str(error)):
+                raise NoDepot(
+                    f"the database {match[1]!r} does not exist", hint=f"create it with `createdb {match[1]}`"
+                ) from None
+            raise Unavailable(
+                f"PostgreSQL cannot be reached: {first_line(error)}", hint="check the address and that the server is up"
+            ) from None
+        if connection.info.server_version < OLDEST:
+            connection.close()
+            raise SchemaMismatch("the ledger needs PostgreSQL 15 or newer")
+        if (encoding := _one(connection, "SHOW server_encoding")) != "UTF8":
+            connection.close()
+            raise SchemaMismatch(f"the ledger needs a database in UTF8, not {encoding}")
+        return connection
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        if isinstance(error, pg.InsufficientPrivilege):
+            raise NotPermitted(
+                f"this login may not do that with the ledger: {first_line(error)}",
+                hint="to work with it: GRANT longshore_app TO the login; to make or change it: connect as the owner,"
+                " who needs CREATEROLE once",
+            ) from error
+        if isinstance(error, psycopg.Error) and not isinstance(error, LongshoreError):
+            raise (
+                Unavailable(f"PostgreSQL went away: {first_line(error)}") if is_lost(error) else translated(error)
+            ) from error
+
+
+class _locked:  # noqa: N801 - reads as a with-block
+    """One program at a time makes or changes the schema."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
+
+    def __exit__(self, *_: object) -> None:
+        if not self._connection.closed:
+            self._connection.execute("SELECT pg_advisory_unlock(%s)", (_LOCK,))

@@ -1,0 +1,101 @@
+"""Cancel and retry jobs, and repair inconsistent rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from longshore.domain.identity.keys import check_text
+from longshore.domain.kinds import CANCELED, EXTERNAL
+from longshore.domain.model import Planned, Scope, Status
+from longshore.errors import BadInput, NotFound
+from longshore.ledger.named_rows import ControlRow
+from longshore.ledger.operations.effects import cleanup_stale_ops
+from longshore.ledger.operations.expiry import cleanup_stale_leases, mark_lanes
+from longshore.ledger.operations.planning import add_counts, plan
+from longshore.ledger.records import CancelResult
+from longshore.ledger.rows import check_scope, encoded, job_of
+from longshore.ledger.transaction import Row, Tx
+
+
+def cancel(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> CancelResult:
+    """Cancel jobs: pending ones at once, running ones by asking their worker to stop."""
+    rows = _rows(tx, scope, job_ids)
+    now_over = [row for row in rows if row.status == "pending" and row.lease_owner is None]
+    asked = [row for row in rows if row.status == "processing" or row.lease_owner is not None]
+    tx.many("cancel_now", [(tx.now, row.seq) for row in now_over])
+    tx.many("cancel_request", [(tx.now, row.seq) for row in asked])
+    events: list[Row] = [(*scope, row.job_id, CANCELED, tx.now, encoded({"from": row.stage})) for row in now_over]
+    events += [
+        (*scope, row.job_id, "cancel_requested", tx.now, None) for row in asked if row.cancel_requested_at is None
+    ]
+    tx.many("event_insert", events)
+    changes: Counter[tuple[str, str, str]] = Counter()
+    changes[(*scope, Status.PENDING.value)] -= len(now_over)
+    changes[(*scope, Status.CANCELED.value)] += len(now_over)
+    add_counts(tx, changes)
+    found = {row.job_id for row in rows}
+    return CancelResult(
+        canceled=tuple(row.job_id for row in now_over),
+        requested=tuple(row.job_id for row in asked),
+        unchanged=tuple(row.job_id for row in rows if row.status not in ("pending", "processing")),
+        missing=tuple(job_id for job_id in job_ids if job_id not in found),
+    )
+
+
+def retry(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> list[Planned]:
+    """Make a linked new job of each that failed or was canceled; one that waits for a retry is tried at once."""
+    rows = _rows(tx, scope, job_ids)
+    if not rows and job_ids:
+        raise NotFound(f"job {str(job_ids[0])[:80]} not found")
+    woken = tx.many("waiting_now", [(row.seq,) for row in rows])
+    mark_lanes(tx, woken)
+    over = tx.all("retry_rows", job_ids=encoded(list(job_ids)), **scope._asdict())
+    planned = []
+    for row in over:
+        job = job_of(row)
+        request = replace(job.request, retry_of=job.job_id)
+        planned += plan(tx, scope, [request], again="failed")
+    return planned
+
+
+def _rows(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> list[ControlRow]:
+    check_scope(scope)
+    tx.enter(scope.tenant_id)
+    if isinstance(job_ids, str):
+        raise BadInput("job_ids is a list of ids, not one text")
+    ids = [check_text("job_id", job_id, limit=200) for job_id in job_ids]
+    rows = tx.all("control_rows", job_ids=encoded(ids), **scope._asdict()) if ids else []
+    return [ControlRow._make(row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Healed:
+    """What reconciling the ledger with itself found and put right; all of it should be 0 but expired leases."""
+
+    expired_leases: int
+    stale_effects: int
+    forgotten_jobs: int
+    forgotten_lanes: int
+    wrong_counters: int
+
+
+def reconcile_jobs(tx: Tx) -> Healed:
+    """Put the ledger's own rows right: leases, intents, lanes, counters. Files are the reconciler's (engine)."""
+    expired = cleanup_stale_leases(tx)
+    stale = cleanup_stale_ops(tx)
+    jobs = tx.all("jobs_forgotten", external=encoded(EXTERNAL), many=10_000)
+    tx.many("job_ready", [(seq,) for seq, _, _ in jobs])
+    mark_lanes(tx, ((lane, priority) for _, lane, priority in jobs))
+    if tx.dialect == "postgres":
+        tx.run("commits_forget")
+    lanes = tx.all("lanes_forgotten")
+    mark_lanes(tx, lanes)
+    return Healed(expired, stale, len(jobs), len(lanes), _recount(tx))
+
+
+def _recount(tx: Tx) -> int:
+    wrong = Counter({(tenant, project, status): int(n) for tenant, project, status, n in tx.all("count_wrong")})
+    add_counts(tx, wrong)
+    return len(wrong)

@@ -1,0 +1,396 @@
+"""Reading: lists by keyset pages, groups, timelines, provenance. The time of each depends on what it gives.
+
+A filter without an index of its own looks at a bounded number of rows per page: such a page may be short, or empty, and
+still name a next one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+
+from longshore.domain.identity.keys import check_text
+from longshore.domain.kinds import kind_of
+from longshore.domain.model import Artifact, Job, Micros, Scope, Status
+from longshore.errors import BadInput, NotFound
+from longshore.ledger.named_rows import JobRow
+from longshore.ledger.operations.effects import effect_of
+from longshore.ledger.operations.expiry import next_due
+from longshore.ledger.queries.lookup import counts, held, job, results, url_version, url_versions
+from longshore.ledger.records import Effect
+from longshore.ledger.rows import artifact_of, check_scope, encoded, job_of
+from longshore.ledger.transaction import Row, Tx
+
+T = TypeVar("T")
+SCAN: Final = 2_000  # rows that one page of a filtered list looks at, per status
+MOST: Final = 10_000  # of one job's history, of one artifact's links
+PAGE: Final = 10_000
+_TOP: Final = 1 << 62
+_LAST_ID: Final = "~"
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs. Nothing named means all; `url` and `canonical_url` are the same."""
+
+    status: Status | None = None
+    statuses: tuple[Status, ...] = ()
+    stage: str | None = None
+    reason: str | None = None
+    host: str | None = None
+    url: str | None = None
+    canonical_url: str | None = None
+    work_id: str | None = None
+    job_type: str | None = None
+    run_id: str | None = None
+    updated_after: Micros | None = None
+    oldest_first: bool = False
+
+    def wanted_statuses(self) -> tuple[Status, ...]:
+        """Return the statuses that can match, all of them when none is named."""
+        named = (*self.statuses, *((self.status,) if self.status else ()))
+        return tuple(dict.fromkeys(named)) or tuple(Status)
+
+    def params(self) -> dict[str, Any]:
+        """Return the parameters of the statements' common part."""
+        return {
+            "job_type": self.job_type,
+            "stage": self.stage,
+            "reason": self.reason,
+            "host": self.host,
+            "url": self.url or self.canonical_url,
+            "run_id": self.run_id,
+            "work_id": self.work_id,
+            "updated_after": self.updated_after,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactFilter:
+    """Which artifacts."""
+
+    sha256: str | None = None
+    url: str | None = None
+    work_id: str | None = None
+    artifact_type: str | None = None
+    availability: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """One page of a list and the cursor of the next page; None on the last page."""
+
+    items: list[T]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened."""
+
+    seq: int
+    at: Micros
+    job_id: str | None
+    kind: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One grant of a lease: who, where, when, how it ended."""
+
+    epoch: int
+    owner: str
+    host: str
+    claimed_at: Micros
+    ended_at: Micros | None
+    outcome: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Everything that is kept of one job's life."""
+
+    events: list[Event]
+    claims: list[Claim]
+    effects: list[Effect]
+
+
+@dataclass(frozen=True, slots=True)
+class FailureGroup:
+    """Failed jobs of one reason at one host, with the newest as an example."""
+
+    reason: str
+    host: str
+    count: int
+    sample_job_id: str
+    sample_url: str | None
+    message: str | None
+    last_at: Micros | None
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One job that led to an artifact or used it."""
+
+    job_id: str
+    role: str
+    url: str | None
+    work_id: str | None
+    at: Micros | None
+    job_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLeases:
+    """Who holds leases, how many, and when the first of them ends."""
+
+    owner: str
+    leases: int
+    until: Micros
+
+
+def _enter(tx: Tx, scope: Scope) -> dict[str, Any]:
+    check_scope(scope)
+    tx.enter(scope.tenant_id)
+    return scope._asdict()
+
+
+def _limit(limit: object) -> int:
+    if type(limit) is not int or not 1 <= limit <= PAGE:
+        raise BadInput(f"a page has 1 to {PAGE} entries, not {limit!r}")
+    return limit
+
+
+def jobs(tx: Tx, scope: Scope, wanted: JobFilter, *, after: str | None = None, limit: int = 100) -> Page[Job]:
+    """Return one page of the jobs that match, newest first unless the filter says otherwise."""
+    rows, following = _rows(tx, scope, wanted, _edge(after, wanted), _limit(limit))
+    return Page([job_of(row) for row in rows], None if following is None else str(following))
+
+
+def _edge(after: str | None, wanted: JobFilter) -> int:
+    if after is None:
+        return 0 if wanted.oldest_first else _TOP
+    if not (isinstance(after, str) and after.isascii() and after.isdigit() and len(after) < 19):
+        raise BadInput(f"not a cursor: {str(after)[:40]!r}")
+    return int(after)
+
+
+def _artifact_edge(after: str) -> str:
+    if not _ID.match(check_text("cursor", after, limit=100)):
+        raise BadInput(f"not a cursor: {after[:40]!r}")
+    return after
+
+
+def _rows(tx: Tx, scope: Scope, wanted: JobFilter, edge: int, limit: int) -> tuple[list[JobRow], int | None]:
+    """Return the rows of one page and the edge of the next."""
+    where = _enter(tx, scope) | wanted.params() | {"edge": edge, "many": limit + 1}
+    order = "oldest" if wanted.oldest_first else "newest"
+    if wanted.work_id is not None and "://" not in wanted.work_id:
+        named = encoded([status.value for status in wanted.wanted_statuses()])
+        rows = [JobRow._make(row) for row in tx.all(f"jobs_of_work_{order}", statuses=named, **where)]
+        return rows[:limit], rows[limit - 1].seq if len(rows) > limit else None
+    where["scan"] = scan = max(SCAN, limit + 1)
+    plain = not any(value is not None for value in wanted.params().values())
+    kind, looks = _looks(wanted)
+    found: list[JobRow] = []
+    cut: list[int] = []  # the last row of each query that stopped at its scan limit
+    for look in looks:
+        rows = [JobRow._make(row) for row in tx.all(f"{kind}_{order}", **where, **look)]
+        found += rows
+        if len(rows) <= limit and not plain:
+            named_only = {name: where[name] for name in ("tenant_id", "project_id", "edge", "scan", *_NAMED[kind])}
+            edge, seen = tx.one(f"{kind}_{order}_end", **named_only, **look) or (0, 0)
+            if seen == scan:
+                cut.append(edge)
+    return _merged(found, cut, limit, oldest=wanted.oldest_first)
+
+
+_NAMED: Final = {"jobs": (), "jobs_of_type": ("job_type",), "jobs_failed": ("reason", "host")}
+
+
+def _looks(wanted: JobFilter) -> tuple[str, list[dict[str, Any]]]:
+    """Choose the index: where a filter has one, a page is full although the rows lie far apart."""
+    statuses = wanted.wanted_statuses()
+    if statuses == (Status.FAILED,) and wanted.reason is not None and wanted.host is not None:
+        return "jobs_failed", [{"superseded": 0}, {"superseded": 1}]
+    named = [{"status": status.value} for status in statuses]
+    typed = wanted.job_type is not None and not kind_of(wanted.job_type).common
+    return ("jobs_of_type" if typed else "jobs"), named
+
+
+def _merged(found: list[JobRow], cut: list[int], limit: int, *, oldest: bool) -> tuple[list[JobRow], int | None]:
+    """Merge the rows of all queries in order, up to the point that every query has reached."""
+    found.sort(key=lambda row: row.seq, reverse=not oldest)
+    stop = (min(cut) if oldest else max(cut)) if cut else None
+    if stop is not None:
+        found = [row for row in found if (row.seq <= stop if oldest else row.seq >= stop)]
+    if len(found) > limit:
+        return found[:limit], found[limit - 1].seq
+    return found, stop
+
+
+def each_job(tx: Tx, scope: Scope, wanted: JobFilter) -> Iterator[JobRow]:
+    """Go through the rows of all jobs that match."""
+    edge: int | None = _edge(None, wanted)
+    while edge is not None:
+        rows, edge = _rows(tx, scope, wanted, edge, 1_000)
+        yield from rows
+
+
+def matching_ids(tx: Tx, scope: Scope, wanted: JobFilter, at_most: int) -> list[str]:
+    """Return the jobs that match, at most so many."""
+    found: list[str] = []
+    for row in each_job(tx, scope, wanted):
+        if len(found) >= at_most:
+            break
+        found.append(row.job_id)
+    return found
+
+
+def count_matching(tx: Tx, scope: Scope, wanted: JobFilter, at_most: int) -> int:
+    """Count the jobs that match, up to a number; by the counters where only the status is asked for."""
+    if not any(value is not None for value in wanted.params().values()):
+        kept = counts(tx, scope)
+        return min(at_most, sum(kept[status] for status in wanted.wanted_statuses()))
+    return len(matching_ids(tx, scope, wanted, at_most))
+
+
+def failures(tx: Tx, scope: Scope, limit: int = 1_000) -> list[FailureGroup]:
+    """Group what failed and was not tried again, by reason and host, the largest first."""
+    rows = tx.all("failure_groups", many=_limit(limit), **_enter(tx, scope))
+    return [FailureGroup(reason, host, int(count), *rest) for reason, host, count, *rest in rows]
+
+
+def timeline(tx: Tx, scope: Scope, job_id: str) -> Timeline:
+    """Return one job's whole life: its planning, events, grants and effects."""
+    record = job(tx, scope, job_id)
+    where = scope._asdict() | {"job_id": job_id, "many": MOST}
+    planned = Event(0, record.created_at, job_id, "planned", {"retry_of": record.retry_of} if record.retry_of else {})
+    return Timeline(
+        events=[planned, *(_event(row) for row in tx.all("job_events", **where))],
+        claims=[Claim(*row) for row in tx.all("job_grants", **where)],
+        effects=[effect_of(row) for row in tx.all("job_effects", **where)],
+    )
+
+
+def _event(row: Row) -> Event:
+    *known, facts = row
+    return Event(*(*known, json.loads(facts) if facts else {}))
+
+
+def events_after(tx: Tx, scope: Scope, seq: int, limit: int = 500) -> list[Event]:
+    """Return what happened in a project after a number; nothing can appear later before what was given."""
+    where = _enter(tx, scope)
+    if type(seq) is not int or not 0 <= seq < _TOP:
+        raise BadInput(f"not a number of an event: {seq!r}")
+    return [_event(row) for row in tx.all("events_after", seq=seq, many=_limit(limit), **where)]
+
+
+def last_event(tx: Tx, scope: Scope) -> int:
+    """Return the latest event sequence number (a cursor for new events only)."""
+    (seq,) = tx.one("last_event", **_enter(tx, scope)) or (None,)
+    return int(seq or 0)
+
+
+def artifact(tx: Tx, scope: Scope, artifact_id: str) -> Artifact:
+    """Return one artifact, or raise NotFound."""
+    row = tx.one("artifact_row", artifact_id=check_text("artifact_id", artifact_id), **_enter(tx, scope))
+    if row is None:
+        raise NotFound(f"artifact {artifact_id[:80]} not found")
+    return artifact_of(row)
+
+
+def artifacts(
+    tx: Tx, scope: Scope, wanted: ArtifactFilter, *, after: str | None = None, limit: int = 100
+) -> Page[Artifact]:
+    """Return one page of the artifacts that match, newest first."""
+    where = _enter(tx, scope)
+    edge = _LAST_ID if after is None else _artifact_edge(after)
+    kind = {"artifact_type": wanted.artifact_type, "availability": wanted.availability}
+    many = _limit(limit) + 1
+    if wanted.url is not None or (wanted.work_id is not None and "://" in wanted.work_id):
+        url = check_text("url", wanted.url or wanted.work_id)
+        rows = tx.all("artifacts_of_url", url=url, edge=edge, many=many, sha256=wanted.sha256, **kind, **where)
+    elif wanted.work_id is not None:
+        work = check_text("work_id", wanted.work_id)
+        rows = tx.all("artifacts_of_work", work_id=work, edge=edge, many=many, sha256=wanted.sha256, **kind, **where)
+    elif wanted.sha256 is not None:
+        sha256 = check_text("sha256", wanted.sha256)
+        rows = tx.all("artifacts_of_hash", sha256=sha256, edge=edge, many=many, **kind, **where)
+    else:
+        return _newest_artifacts(tx, where, edge, kind, limit)
+    found = [artifact_of(row) for row in rows[:limit]]
+    return Page(found, found[-1].artifact_id if len(rows) > limit else None)
+
+
+def _newest_artifacts(
+    tx: Tx, where: dict[str, Any], edge: str, kind: dict[str, str | None], limit: int
+) -> Page[Artifact]:
+    scan = max(SCAN, limit + 1)
+    rows = tx.all("artifacts_newest", edge=edge, scan=scan, many=limit + 1, **kind, **where)
+    found = [artifact_of(row) for row in rows[:limit]]
+    following = found[-1].artifact_id if len(rows) > limit else None
+    if following is None and any(kind.values()):
+        last, seen = tx.one("artifacts_newest_end", edge=edge, scan=scan, **where) or (None, 0)
+        following = last if seen == scan else None
+    return Page(found, following)
+
+
+def provenance(tx: Tx, scope: Scope, artifact_id: str, limit: int = 1_000) -> list[Link]:
+    """Return every job that led to an artifact or used it, with its URL and work."""
+    artifact(tx, scope, artifact_id)
+    rows = tx.all("artifact_links", artifact_id=artifact_id, many=_limit(limit), **scope._asdict())
+    return [Link(*row) for row in rows]
+
+
+def oldest_ready(tx: Tx, scope: Scope) -> Micros | None:
+    """Return when the oldest ready job was planned."""
+    planned_at: Micros | None
+    (planned_at,) = tx.one("oldest_ready", **_enter(tx, scope)) or (None,)
+    return planned_at
+
+
+def leases(tx: Tx) -> list[WorkerLeases]:
+    """Return who holds leases now, over all tenants."""
+    return [WorkerLeases(*row) for row in tx.all("workers")]
+
+
+__all__ = [
+    "ArtifactFilter",
+    "Claim",
+    "Event",
+    "FailureGroup",
+    "Job",
+    "JobFilter",
+    "Link",
+    "Page",
+    "Scope",
+    "Timeline",
+    "WorkerLeases",
+    "artifact",
+    "artifacts",
+    "count_matching",
+    "counts",
+    "each_job",
+    "events_after",
+    "failures",
+    "held",
+    "job",
+    "jobs",
+    "last_event",
+    "leases",
+    "matching_ids",
+    "next_due",
+    "oldest_ready",
+    "provenance",
+    "results",
+    "timeline",
+    "url_version",
+    "url_versions",
+]

@@ -1,0 +1,82 @@
+"""Reading one thing by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from longshore.domain.identity.keys import check_text
+from longshore.domain.model import Artifact, Job, Scope, Status, UrlVersion, Validators
+from longshore.errors import NotFound
+from longshore.ledger.named_rows import KnownRow, UrlVersionRow
+from longshore.ledger.rows import artifact_of, check_scope, encoded, job_of
+from longshore.ledger.transaction import Tx
+
+
+def job(tx: Tx, scope: Scope, job_id: str) -> Job:
+    """Return one job, or raise NotFound."""
+    check_scope(scope)
+    tx.enter(scope.tenant_id)
+    row = tx.one("job_row", job_id=check_text("job_id", job_id), **scope._asdict())
+    if row is None:
+        raise NotFound(f"job {job_id[:80]} not found", hint="`longshore jobs` lists all jobs with their full ids")
+    return job_of(row)
+
+
+def current_job(tx: Tx, scope: Scope, job_type: str, key: str) -> Job | None:
+    """Return the job that a key means now."""
+    check_scope(scope)
+    tx.enter(scope.tenant_id)
+    rows = tx.all("plan_find", job_type=job_type, keys=encoded([check_text("key", key)]), **scope._asdict())
+    return job(tx, scope, KnownRow._make(rows[0]).job_id) if rows else None
+
+
+def counts(tx: Tx, scope: Scope) -> dict[Status, int]:
+    """Return the number of jobs of each status."""
+    check_scope(scope)
+    tx.enter(scope.tenant_id)
+    have = {status: int(count) for status, count in tx.all("counts", **scope._asdict())}
+    return {status: have.get(status.value, 0) for status in Status}
+
+
+def results(tx: Tx, scope: Scope, job_id: str, *, role: str = "result") -> list[Artifact]:
+    """Return the result (or input) artifacts of a job, in order."""
+    check_scope(scope)
+    tx.enter(scope.tenant_id)
+    rows = tx.all("job_results", job_id=check_text("job_id", job_id), role=role, **scope._asdict())
+    return [artifact_of(row) for row in rows]
+
+
+def url_versions(tx: Tx, scope: Scope, canonical_urls: Sequence[str]) -> dict[str, UrlVersion]:
+    """Return what URLs last gave, by URL; those that never did are not in it."""
+    check_scope(scope)
+    tx.enter(scope.tenant_id)
+    rows = tx.many("url_versions", [(*scope, check_text("canonical_url", url)) for url in canonical_urls])
+    return {
+        row.canonical_url: UrlVersion(
+            canonical_url=row.canonical_url,
+            sha256=row.sha256,
+            validators=Validators(row.etag, row.last_modified),
+            size_bytes=row.byte_size,
+            seen_at=row.seen_at,
+            revalidated_at=row.revalidated_at,
+            artifact_id=row.artifact_id,
+            job_id=row.job_id,
+            final_url=row.final_url,
+            caller=row.caller,
+            vary=row.vary,
+        )
+        for row in map(UrlVersionRow._make, rows)
+    }
+
+
+def url_version(tx: Tx, scope: Scope, canonical_url: str) -> UrlVersion | None:
+    """Return what one URL last gave."""
+    return url_versions(tx, scope, [canonical_url]).get(canonical_url)
+
+
+def held(tx: Tx, scope: Scope, sha256: str) -> Artifact | None:
+    """Return an available artifact with these bytes."""
+    check_scope(scope)
+    tx.enter(scope.tenant_id)
+    row = tx.one("held", sha256=check_text("sha256", sha256), **scope._asdict())
+    return artifact_of(row) if row else None

@@ -1,0 +1,63 @@
+"""What a verb sees of the database: named statements inside one transaction, and one time for all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol, TypeVar
+
+from longshore.domain.identity.logins import Logins
+from longshore.domain.model import Micros
+from longshore.domain.policy.tenant_budgets import Budget
+from longshore.ledger.statements import Dialect
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+
+class Tx(Protocol):
+    """One transaction. Verbs are functions that take it first."""
+
+    now: Micros
+    dialect: Dialect
+    budget: Budget  # of a tenant of which the ledger says nothing
+    logins: Logins  # the credentials that this process sends
+
+    def enter(self, tenant_id: str) -> None:
+        """Set the tenant for the following statements. (On SQLite the statements alone separate tenants.)"""
+
+    def all(self, name: str, **params: Any) -> list[Row]:
+        """Run a statement and give its rows."""
+
+    def one(self, name: str, **params: Any) -> Row | None:
+        """Run a statement and give its first row."""
+
+    def run(self, name: str, **params: Any) -> int:
+        """Run a statement and give the number of rows it changed."""
+
+    def many(self, name: str, rows: Sequence[Row]) -> list[Row]:
+        """Run a statement once per row and give all rows that came back."""
+
+
+class Backend(Protocol):
+    """One database: runs verbs in transactions."""
+
+    dialect: Dialect
+    budget: Budget
+    logins: Logins
+    commit_seconds: Callable[[float], None] | None
+
+    def now(self) -> Micros:
+        """Return the ledger's time."""
+
+    def submit(self, call: Callable[[Tx], T]) -> Future[T]:
+        """Queue a verb for a writing transaction; it may share the commit with others, never their fate."""
+
+    def read(self, call: Callable[[Tx], T]) -> T:
+        """Run a verb that only reads, on a consistent snapshot."""
+
+    def queue_length(self) -> int:
+        """Return how many verbs wait for a transaction."""
+
+    def close(self) -> None:
+        """Finish what is queued and let go."""

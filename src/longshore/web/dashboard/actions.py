@@ -1,0 +1,224 @@
+"""Form handlers of the dashboard. With JavaScript they return JSON; without it, pages and redirects."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
+
+from longshore.domain.model import JobRequest
+from longshore.errors import BadInput
+from longshore.ledger.operations import hosts, tokens
+from longshore.ledger.queries import lookup
+from longshore.lists import BadLine, read_list
+from longshore.web.api.bulk import MOST, act_on_all, fitting_ids
+from longshore.web.api.jobs import plan
+from longshore.web.api.models import BulkIn, HostIn, JobFilterIn
+from longshore.web.dashboard.pages import JOB_FIELDS, context, job_filter, leave_word, templates
+from longshore.web.dashboard.render import many, query
+from longshore.web.problems import Problem
+from longshore.web.security.auth import Admin, Caller, Writer, form, inside
+from longshore.web.serializers import View
+from longshore.web.service import Service
+
+routes = APIRouter(include_in_schema=False)
+
+ACTS: Final = {"retry": "Retry", "cancel": "Cancel"}
+MAGNET: Final = "a magnet belongs to a book and a user: `longshore torrent add`, or POST /api/v1/torrents"
+
+
+def by_script(request: Request) -> bool:
+    """Return whether the dashboard's script sent the form; otherwise the response is a page."""
+    return "application/json" in request.headers.get("accept", "")
+
+
+def told(request: Request, text: str, back: str, goto: str | None = None, *, tone: str = "good") -> Response:
+    """Return the result as JSON, or redirect to a page that shows it."""
+    if by_script(request):
+        return JSONResponse({"told": text, "tone": tone, **({"goto": goto} if goto else {})})
+    answer = RedirectResponse(inside(goto or back), 303)
+    leave_word(answer, tone, text)
+    return answer
+
+
+def ask_first(request: Request, caller: Caller, question: str, yes: str, back: str, **fields: Any) -> Response | None:
+    """Without JavaScript: return a confirmation page whose button sends the same form again."""
+    given = form(request.scope)
+    if by_script(request) or given.get("confirmed") == "1":
+        return None
+    caller.noted.update(only_asked=True)
+    kept = {
+        **given,
+        **{name: str(value) for name, value in fields.items()},
+        "csrf": caller.csrf or "",
+        "confirmed": "1",
+    }
+    values = context(caller, "", yes) | {"question": question, "yes": yes, "back": inside(back), "fields": kept}
+    values["action"] = request.url.path + query(dict(request.query_params))
+    return HTMLResponse(templates.get_template("confirm.html").render(values))
+
+
+@routes.post("/add")
+async def add(request: Request, caller: Writer) -> Response:
+    """Plan the pasted or dropped lines."""
+    service: Service = request.app.state.service
+    text = form(request.scope).get("lines", "")
+    requests, bad = _read(text)
+    if not requests:
+        raise Problem(422, "bad_input", bad or "there is nothing to add")
+    new = sum(bool(one["created"]) for one in await plan(service, caller.scope, requests, "never", None, ""))
+    caller.noted.update(act="add", count=new, known=len(requests) - new, refused=bool(bad))
+    parts = [f"{many(new, 'job')} added"]
+    if len(requests) > new:
+        parts.append(f"{len(requests) - new:,} known already")
+    if bad:
+        parts.append(f"not added: {bad}")
+    return told(request, "; ".join(parts), "/", tone="warn" if bad else "good")
+
+
+def _read(text: str) -> tuple[list[JobRequest], str]:
+    requests: list[JobRequest] = []
+    refused: list[BadLine] = []
+    for item in read_list(io.BytesIO(text.encode("utf-8", "replace"))):
+        if isinstance(item, BadLine):
+            refused.append(item)
+        elif (item.url or "").lower().startswith("magnet:"):
+            refused.append(BadLine(_line_of("magnet:", text, len(refused)), MAGNET))
+        else:
+            requests.append(item)
+    said = "" if not refused else f"line {refused[0].line}: {refused[0].message}"
+    return requests, said + (f" (and {len(refused) - 1:,} more)" if len(refused) > 1 else "")
+
+
+def _line_of(word: str, text: str, nth: int) -> int:
+    # The readers return requests without line numbers; messages need them.
+    found = [number for number, line in enumerate(text.splitlines(), 1) if word in line.lower()]
+    return found[min(nth, len(found) - 1)] if found else 1
+
+
+@routes.post("/jobs/act")
+async def act_on_chosen(request: Request, caller: Writer) -> Response:
+    """Retry or cancel the selected jobs."""
+    fields = parse_qs(request.state.body.decode("utf-8", "replace"), max_num_fields=2000)
+    chosen = fields.get("job_id", [])
+    if not chosen:
+        raise Problem(422, "bad_input", "choose jobs first")
+    act = _act(form(request.scope))
+    done = await act_on_all(request.app.state.service, caller, _valid(BulkIn, job_ids=chosen), act)
+    left = len(set(chosen)) - done["count"]
+    said = _said(act, done["count"]) + (f"; {many(left, 'chosen job')} left as is" if left > 0 else "")
+    return told(request, said, _jobs_url(request), tone="good" if done["count"] else "warn")
+
+
+@routes.post("/jobs/act-all")
+async def act_on_matching(request: Request, caller: Writer) -> Response:
+    """Retry or cancel all jobs that match the page's filter, after a confirmation with their number."""
+    service: Service = request.app.state.service
+    fields = form(request.scope)
+    act = _act(fields)
+    given, wanted = job_filter(request.query_params)
+    back = _jobs_url(request)
+    if fields.get("confirmed") == "1":
+        named = {name: getattr(wanted, name) for name in ("status", "url", "work_id", "host", "reason", "job_type")}
+        body = _valid(BulkIn, filter=_valid(JobFilterIn, **named), expected_count=fields.get("expected_count"))
+        done = await act_on_all(service, caller, body, act, only_fitting=True)
+        return told(request, _said(act, done["count"]), back)
+    count = len(await service.ledger.read_async(fitting_ids, caller.scope, wanted, act))
+    caller.noted.update(only_asked=True)  # a confirmation page changes nothing
+    if count == 0 or count > MOST:
+        said = f"nothing to {act} among these" if not count else f"more than {MOST:,} jobs match; narrow the filter"
+        return told(request, said, back, tone="warn")
+    which = ", ".join(f"{name} {value}" for name, value in given.items() if value)
+    question = f"{ACTS[act]} {many(count, 'job')} ({which or 'all that there are'})?"
+    asked = ask_first(request, caller, question, f"{ACTS[act]} {many(count, 'job')}", back, expected_count=count)
+    return asked or JSONResponse({"ask": question, "expected_count": count})
+
+
+@routes.post("/failures/retry")
+async def retry_group(request: Request, caller: Writer) -> Response:
+    """Retry one group of failures."""
+    fields = form(request.scope)
+    group = {"reason": fields.get("reason") or None, "host": fields.get("host", "")}
+    wanted = _valid(JobFilterIn, status="failed", current=True, **group)
+    count = many(_number(fields.get("expected_count")), "failed job")
+    where = ", ".join(word for word in group.values() if word)
+    if asked := ask_first(request, caller, f"Retry {count} ({where})?", f"Retry {count}", "/failures"):
+        return asked
+    body = _valid(BulkIn, filter=wanted, expected_count=fields.get("expected_count"))
+    done = await act_on_all(request.app.state.service, caller, body, "retry")
+    return told(request, _said("retry", done["count"]), "/failures")
+
+
+@routes.post("/jobs/{job_id}/retry")
+async def retry_one(request: Request, job_id: str, caller: Writer) -> Response:
+    """Retry one job and go to the new one."""
+    await request.app.state.service.ledger.read_async(lookup.job, caller.scope, job_id)
+    done = await act_on_all(request.app.state.service, caller, _valid(BulkIn, job_ids=[job_id]), "retry")
+    goto = f"/jobs/{done['job_ids'][0]}" if done["job_ids"] else None
+    return told(request, _said("retry", done["count"]), f"/jobs/{job_id}", goto)
+
+
+@routes.post("/jobs/{job_id}/cancel")
+async def cancel_one(request: Request, job_id: str, caller: Writer) -> Response:
+    """Cancel one job."""
+    await request.app.state.service.ledger.read_async(lookup.job, caller.scope, job_id)
+    if asked := ask_first(request, caller, f"Cancel the job {job_id}?", "Cancel it", f"/jobs/{job_id}"):
+        return asked
+    done = await act_on_all(request.app.state.service, caller, _valid(BulkIn, job_ids=[job_id]), "cancel")
+    return told(request, _said("cancel", done["count"]), f"/jobs/{job_id}")
+
+
+@routes.post("/hosts/set")
+async def set_host(request: Request, caller: Admin) -> Response:
+    """Change a host's limits, or pause it."""
+    fields = form(request.scope)
+    host = fields.get("host", "")
+    if not host or len(host) > 300:
+        raise Problem(422, "bad_input", "name a host")
+    names = [name for name in ("concurrency", "rate_per_s", "paused") if name in fields]
+    body = _valid(HostIn, **{name: fields[name].strip() or None for name in names})
+    changes = {name: getattr(body, name) for name in names}
+    caller.noted.update(act="set host", host=host, **changes)
+    await request.app.state.service.ledger.write_async(hosts.set_host, host, changes)
+    request.app.state.service.wake()
+    return told(request, f"{host}: saved", "/hosts")
+
+
+@routes.post("/system/tokens/{token_id}/revoke")
+async def revoke(request: Request, token_id: str, caller: Admin) -> Response:
+    """Revoke a token."""
+    if asked := ask_first(request, caller, f"Revoke the token {token_id}?", "Revoke it", "/system"):
+        return asked
+    token = await request.app.state.service.ledger.write_async(tokens.revoke_token, token_id)
+    caller.noted.update(tokens.noted("revoke token", token))
+    return told(request, "the token is revoked", "/system")
+
+
+def _jobs_url(request: Request) -> str:
+    return "/jobs" + query({name: request.query_params.get(name) for name in JOB_FIELDS})
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else 0
+
+
+def _act(fields: View) -> Any:
+    act = fields.get("act")
+    if act not in ("retry", "cancel"):
+        raise Problem(422, "bad_input", "retry or cancel?")
+    return act
+
+
+def _said(act: str, count: int) -> str:
+    return f"{many(count, 'new job')} planned" if act == "retry" else f"{many(count, 'job')} canceled or asked to stop"
+
+
+def _valid(model: Callable[..., Any], **fields: Any) -> Any:
+    try:
+        return model(**fields)
+    except ValueError as error:
+        raise BadInput(f"not acceptable: {', '.join(sorted(fields))}") from error

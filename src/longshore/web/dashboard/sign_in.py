@@ -1,0 +1,116 @@
+"""Sign in to and out of the dashboard. The cookie holds a separate session, never the token."""
+
+from __future__ import annotations
+
+import hmac
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from longshore.domain.model import Scope
+from longshore.domain.policy.tokens import API_PREFIX, Token, allows
+from longshore.ledger.operations import tokens
+from longshore.web.dashboard.pages import templates
+from longshore.web.security.auth import (
+    COOKIE,
+    FIRST_RUN,
+    Reader,
+    check_site,
+    find,
+    form,
+    inside,
+    record,
+    refused,
+    remote,
+)
+from longshore.web.service import Service
+
+routes = APIRouter(include_in_schema=False)
+
+WRONG: Final = "That token is not valid."
+ONLY_METRICS: Final = (
+    "That token reads /metrics and nothing else. The dashboard needs one with the scope read, write or admin."
+)
+
+
+def _form_page(request: Request, *, error: str = "", code: str | None = None, status: int = 200) -> HTMLResponse:
+    values = {
+        "title": "Sign in",
+        "error": error,
+        "code": code,
+        "csrf": "",
+        "next": inside(request.query_params.get("next") or form(request.scope).get("next", "/")),
+    }
+    return HTMLResponse(templates.get_template("sign-in.html").render(values), status)
+
+
+async def _open(service: Service, request: Request, token: Token | None, target: str) -> Response:
+    scope = token.scope if token else Scope()
+    scopes = sorted(token.scopes) if token else ["admin"]
+    secret = await service.ledger.write_async(tokens.open_session, token, scope, scopes, service.settings.session_s)
+    who = token.token_id if token else FIRST_RUN
+    await record(service, scope, who, "sign-in", "/sign-in", remote(request.scope), {})
+    answer = RedirectResponse(target, 303)
+    answer.set_cookie(
+        COOKIE,
+        secret,
+        max_age=int(service.settings.session_s),
+        httponly=True,
+        samesite="strict",
+        secure=service.settings.secure_cookies or request.url.scheme == "https",
+        path="/",
+    )
+    return answer
+
+
+@routes.get("/sign-in")
+async def sign_in_page(request: Request) -> Response:
+    """Show the sign-in form."""
+    return _form_page(request)
+
+
+@routes.post("/sign-in")
+async def sign_in(request: Request) -> Response:
+    """Open a session with a token."""
+    check_site(request.headers)  # no session and no CSRF token yet: prevent login CSRF
+    service: Service = request.app.state.service
+    fields = form(request.scope)
+    found = await find(service, fields.get("token", "").strip(), API_PREFIX)
+    if found is None:
+        await refused(service, "sign-in refused", request.scope)
+        return _form_page(request, error=WRONG, status=401)
+    if not allows(found[0].scopes, "read"):
+        return _form_page(request, error=ONLY_METRICS, status=403)
+    return await _open(service, request, found[0], inside(fields.get("next", "/")))
+
+
+@routes.get("/first")
+async def first_page(request: Request, code: str = "") -> Response:
+    """Show the first-run link's button, so that a link preview does not use up the code."""
+    return _form_page(request, code=code[:200])
+
+
+@routes.post("/first")
+async def first(request: Request) -> Response:
+    """Open the operator's session with the one-time code."""
+    check_site(request.headers)
+    service: Service = request.app.state.service
+    code, given = service.first_code, form(request.scope).get("code", "")
+    if code is None or not hmac.compare_digest(code.encode(), given.encode("utf-8", "replace")):
+        await refused(service, "sign-in refused", request.scope)
+        return _form_page(request, error="This link was used already, or is not the newest one.", status=401)
+    service.first_code = None
+    return await _open(service, request, None, "/")
+
+
+@routes.post("/sign-out")
+async def sign_out(request: Request, caller: Reader) -> Response:
+    """Close the session, here and in the ledger."""
+    service: Service = request.app.state.service
+    caller.noted.update(act="sign out")
+    if caller.token.kind == "session":
+        await service.ledger.write_async(tokens.revoke_token, caller.token.token_id)
+    answer = RedirectResponse("/sign-in", 303)
+    answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+    return answer

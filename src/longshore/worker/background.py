@@ -1,0 +1,166 @@
+"""A worker's background tasks: cancel requests, dead workers, wake-ups by other processes, and maintenance."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from longshore import failpoints
+from longshore.domain.model import SECOND
+from longshore.errors import LedgerError, Locked, LongshoreError
+from longshore.ledger.operations.give_up_host import give_up_host
+from longshore.ledger.operations.hosts import given_up_hosts
+from longshore.ledger.queries.due_work import Wait, stops_wanted, waits
+
+if TYPE_CHECKING:
+    from longshore.domain.model import Micros
+    from longshore.worker.loop import Worker
+    from longshore.worker.run import WorkerContext
+
+log = logging.getLogger(__name__)
+failpoints.declare("abandon.before", "abandon.after")
+LOOK_S: Final = 1.0
+NEIGHBOURS_S: Final = 5.0
+QUIET_S: Final = 2.0  # nothing moved for so long: say why
+SAY_AGAIN_S: Final = 30.0
+SILENT_S: Final = 5.0  # a host that was asked and has sent nothing for so long is named
+BURST: Final = 50  # failures since the last look from which rows and files are compared before their time
+
+
+class BackgroundTasks:
+    """Runs beside one worker, for as long as the block lasts."""
+
+    def __init__(self, worker: Worker, tools: WorkerContext) -> None:
+        self._worker, self._tools = worker, tools
+        self._tasks: list[asyncio.Task[None]] = []
+        self._unwatch: Callable[[], None] | None = None
+        self._told_silent: dict[str, float] = {}  # hosts, and when that was
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._kept_up(work))
+            for work in (self._stops, self._neighbours, self._house, self._dead_hosts, self._waits)
+        ]
+        if watch := getattr(self._tools.ledger.backend, "watch", None):
+            self._unwatch = watch(self._worker.notify)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._unwatch:
+            self._unwatch()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _kept_up(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Restart a background task that an unexpected error ended, and log the error."""
+        while True:
+            try:
+                return await work()
+            except Exception:
+                log.exception("%s was ended by an error and begins again", work.__name__)
+                await asyncio.sleep(NEIGHBOURS_S)
+
+    async def _stops(self) -> None:
+        """Stop running jobs within a second of a cancel request."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if self._worker.holding:
+                with suppress(LedgerError):
+                    self._worker.cancel(await self._tools.ledger.read_async(stops_wanted, self._tools.owner))
+
+    async def _neighbours(self) -> None:
+        """Release the leases of processes on this machine that died during the run."""
+        while True:
+            await asyncio.sleep(NEIGHBOURS_S)
+            with suppress(LedgerError):
+                if await self._tools.release_dead_owners():
+                    self._worker.notify()
+
+    async def _dead_hosts(self) -> None:
+        """Fail the jobs that wait for a host that was given up, in batches."""
+        tools = self._tools
+        done: dict[str, Micros] = {}  # the verdicts that were carried out
+        while True:
+            await asyncio.sleep(LOOK_S)
+            with suppress(LedgerError):
+                given = await tools.ledger.read_async(given_up_hosts, defaults=tools.hosts)
+                for host, verdict in given.items():
+                    if done.get(host) != verdict:
+                        await self._abandon(host)
+                        done[host] = verdict
+
+    async def _abandon(self, host: str) -> None:
+        tools, more = self._tools, True
+        while more:
+            failpoints.hit("abandon.before")
+            batch = await tools.ledger.write_async(
+                give_up_host, host, defaults=tools.hosts, max_attempts=tools.settings.retry.max_attempts
+            )
+            failpoints.hit("abandon.after")
+            self._worker.abandoned(batch.failed)
+            more = batch.more
+        self._worker.notify()
+
+    async def _waits(self) -> None:
+        """Report what the run waits for when there has been no progress for a while, and repeat it periodically."""
+        tools, said_at, said = self._tools, 0.0, list[Wait]()
+        while tools.watch.listening:
+            await asyncio.sleep(LOOK_S)
+            self._tell_silence()
+            if self._worker.idle_s < QUIET_S:
+                said = []
+                continue
+            with suppress(LedgerError):
+                found = await tools.ledger.read_async(waits, self._worker.scope, tools.owner)
+                news = {wait[:2] for wait in found} != {wait[:2] for wait in said}
+                if found and (news or time.monotonic() - said_at >= SAY_AGAIN_S):
+                    said, said_at = found, time.monotonic()
+                    for wait in found:
+                        until = iso(wait.until) if wait.until is not None else None
+                        tools.watch.tell("waiting", host=wait.host, reason=wait.reason, until=until, jobs=wait.jobs)
+
+    def _tell_silence(self) -> None:
+        """Report hosts that do not answer, each repeatedly at intervals."""
+        now, tools = time.monotonic(), self._tools
+        tools.silent.look(now)
+        for host, jobs, since in tools.silent.longer_than(SILENT_S, now):
+            if now - self._told_silent.get(host, -SAY_AGAIN_S) < SAY_AGAIN_S:
+                continue
+            self._told_silent[host] = now
+            stall = tools.silent_s
+            until = iso(tools.ledger.now() + int((since + stall - now) * SECOND)) if stall else None
+            tools.watch.tell("waiting", host=host, reason="silent", until=until, jobs=jobs)
+
+    async def _house(self) -> None:
+        """Run maintenance: a quick check at the start, a full one periodically or after a burst of failures."""
+        await self._reconcile(full=False)
+        looked, failed = time.monotonic(), 0
+        while True:
+            await asyncio.sleep(min(LOOK_S, self._tools.settings.reconcile.interval_s))
+            burst = self._worker.tally.failed - failed >= BURST
+            if burst or time.monotonic() - looked >= self._tools.settings.reconcile.interval_s:
+                await self._reconcile(full=True)
+                looked, failed = time.monotonic(), self._worker.tally.failed
+
+    async def _reconcile(self, *, full: bool) -> None:
+        try:
+            await asyncio.to_thread(self._tools.reconcile, full)
+        except Locked:
+            pass  # another process is at it
+        except (LongshoreError, OSError) as error:
+            log.warning("reconciling did not work: %s", error)
+
+
+def iso(at: Micros) -> str:
+    """Write a time of the ledger for people and programs."""
+    return datetime.fromtimestamp(at / SECOND, UTC).isoformat(timespec="seconds")

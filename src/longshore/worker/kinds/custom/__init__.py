@@ -1,0 +1,5 @@
+"""Jobs of your own: a function from input artifacts and parameters to result artifacts, with everything a download has."""
+
+from longshore.worker.kinds.custom.job_types import Input, JobFailed, JobType, Result, job_type, known_types
+
+__all__ = ["Input", "JobFailed", "JobType", "Result", "job_type", "known_types"]

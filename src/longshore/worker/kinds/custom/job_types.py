@@ -1,0 +1,210 @@
+"""How a type of job is declared.
+
+    @longshore.job_type("word_count", version="1", time_limit_s=60)
+    def word_count(inputs, params, ctx):
+        return {"words": sum(len(one.read_text().split()) for one in inputs)}
+
+A plain function runs in a process of its own that may hang, leak or die without harm; an `async def` runs in the worker's
+event loop. What comes back becomes artifacts: bytes, text, anything JSON, a path, a `Result`, or a list of these.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, BinaryIO, Final, TypeVar
+
+from longshore.domain.identity.keys import check_text, content_key
+from longshore.domain.kinds import DOWNLOAD, TORRENT, UPLOAD
+from longshore.domain.model import Scope
+from longshore.errors import BadInput
+
+Function = Callable[..., Any]
+F = TypeVar("F", bound=Function)
+TAKEN: Final = frozenset({DOWNLOAD, TORRENT, UPLOAD})
+GROUP: Final = "longshore.job_types"  # entry points: each names a module that declares types
+MAX_NAME: Final = 1_024
+MAX_METADATA: Final = 4 << 20
+_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # as JSON writes it
+_types: dict[str, JobType] = {}
+
+
+class JobFailed(Exception):
+    """Raised by a handler to end its attempt with words of its own; `again=False` makes it final."""
+
+    def __init__(self, message: str, *, again: bool = True) -> None:
+        super().__init__(message, again)
+        self.message, self.again = message, again
+
+
+@dataclass(frozen=True, slots=True)
+class JobType:
+    """One declared type."""
+
+    name: str
+    function: Function
+    version: str
+    time_limit_s: float
+    memory_bytes: int | None
+    max_attempts: int | None
+
+    @property
+    def is_async(self) -> bool:
+        """Return whether it runs in the event loop instead of a process."""
+        return inspect.iscoroutinefunction(self.function)
+
+    @property
+    def address(self) -> tuple[str, str]:
+        """Return where another process finds the function."""
+        return self.function.__module__, self.function.__qualname__
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input artifact as a handler sees it: readable, whatever backend holds it."""
+
+    artifact_id: str
+    artifact_type: str
+    content_type: str
+    size_bytes: int
+    sha256: str
+    name: str | None
+    path: Path
+
+    def open(self) -> BinaryIO:
+        """Open the bytes."""
+        return self.path.open("rb")
+
+    def read_bytes(self) -> bytes:
+        """Read the bytes."""
+        return self.path.read_bytes()
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        """Read the bytes as text."""
+        return self.path.read_text(encoding)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One result artifact."""
+
+    body: bytes | str | Path
+    artifact_type: str = "result"
+    name: str | None = None
+    content_type: str = "application/octet-stream"
+    schema_version: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+def job_type(
+    name: str,
+    *,
+    version: str = "1",
+    time_limit_s: float = 3600.0,
+    memory_bytes: int | None = None,
+    max_attempts: int | None = None,
+) -> Callable[[F], F]:
+    """Declare a type of job. `version` is part of a job's identity: a new one works on old inputs again."""
+    check_text("job type", name, limit=63)
+    if name in TAKEN:
+        raise BadInput(f"{name!r} is a type of longshore's own")
+
+    def declare(function: F) -> F:
+        _types[name] = JobType(name, function, version, time_limit_s, memory_bytes, max_attempts)
+        return function
+
+    return declare
+
+
+def own_key(scope: Scope, job_type: str, input_sha256: list[str], params: dict[str, Any]) -> str:
+    """Return a job's key: a hash of its inputs' bytes, its parameters and its type's version.
+
+    The submitting process need not have the handler installed; the key then does not include a version.
+    """
+    kind = known_types().get(job_type)
+    identity: dict[str, Any] = {"params": params} | ({"version": kind.version} if kind else {})
+    return content_key(*scope, job_type, input_sha256, identity)
+
+
+def known_types() -> dict[str, JobType]:
+    """Return every declared type; entry points of installed packages are loaded first."""
+    _load_entry_points()
+    return dict(_types)
+
+
+def _load_entry_points() -> None:
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=GROUP):
+        point.load()
+
+
+def as_results(value: object) -> list[Result]:
+    """Take what a handler returned; anything else than results is refused."""
+    if value is None:
+        return []
+    if isinstance(value, list | tuple) and any(isinstance(item, Result | bytes | Path) for item in value):
+        return [one for item in value for one in as_results(item)]
+    return [_as_result(value)]
+
+
+def _as_result(value: object) -> Result:
+    match value:
+        case Result():
+            return _checked(value)
+        case bytes():
+            return Result(value)
+        case Path():
+            return _checked(Result(value, name=value.name))
+        case str():
+            return _checked(Result(value, content_type="text/plain"))
+        case _:
+            return _checked(Result(_json("a result", value), content_type="application/json"))
+
+
+def _checked(result: Result) -> Result:
+    """Refuse what the ledger could not write, and make plain values of what it can."""
+    body = result.body
+    if not isinstance(body, bytes | str | Path):
+        raise BadInput(f"the body of a result is bytes, text or a path, not {type(body).__name__}")
+    if isinstance(body, str):
+        _text("the text of a result", body)
+    if not isinstance(result.metadata, dict):
+        raise BadInput(f"the metadata of a result is a dict, not {type(result.metadata).__name__}")
+    _text("the artifact type of a result", result.artifact_type, MAX_NAME)
+    _text("the content type of a result", result.content_type, MAX_NAME, lines=False)
+    for what, text in (("name", result.name), ("schema version", result.schema_version)):
+        if text is not None:
+            _text(f"the {what} of a result", text, MAX_NAME)
+    metadata = _json("the metadata of a result", result.metadata)
+    if _NUL.search(metadata):
+        raise BadInput("the metadata of a result contains a NUL")
+    if len(metadata) > MAX_METADATA:
+        raise BadInput(f"the metadata of a result has {len(metadata)} characters; {MAX_METADATA} are allowed")
+    return replace(result, metadata=json.loads(metadata))
+
+
+def _json(what: str, value: object) -> str:
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadInput(f"{what} cannot be written as JSON: {error}") from None
+    return _text(what, text)
+
+
+def _text(what: str, value: object, limit: int | None = None, *, lines: bool = True) -> str:
+    if not isinstance(value, str):
+        raise BadInput(f"{what} must be text, not {type(value).__name__}")
+    if limit is not None and (len(value) > limit or "\0" in value):
+        raise BadInput(f"{what} has more than {limit} characters, or a NUL")
+    if not lines and not value.isprintable():
+        raise BadInput(f"{what} has characters that cannot be printed")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"{what} contains a lone surrogate") from None
+    return value

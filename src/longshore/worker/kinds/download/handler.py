@@ -1,0 +1,60 @@
+"""One download, from a lease to an outcome. `acquire` is the whole story.
+
+There is no `try` around it: the worker above owns that and asks the reason what follows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from longshore import failpoints
+from longshore.domain.model import Lease
+from longshore.domain.outcomes import Outcome
+from longshore.errors import Reasoned
+
+if TYPE_CHECKING:
+    from longshore.domain.settings import Settings
+    from longshore.worker.events import EventReporter
+    from longshore.worker.host_slots import TransferSlots
+    from longshore.worker.kinds.download.dedupe import StoredContent
+    from longshore.worker.kinds.download.receive import Receiver
+    from longshore.worker.publisher import Publisher
+
+failpoints.declare("flow.begin", "flow.received", "flow.published")
+
+
+class DownloadHandler:
+    """Downloads: everything that `acquire` needs, made once per worker."""
+
+    def __init__(
+        self,
+        known: StoredContent,
+        receiver: Receiver,
+        publisher: Publisher,
+        transfer_slots: TransferSlots,
+        settings: Settings,
+        watch: EventReporter,
+    ) -> None:
+        self._known, self._receiver, self._publisher = known, receiver, publisher
+        self._berths, self._settings, self._watch = transfer_slots, settings, watch
+
+    async def acquire(self, lease: Lease) -> Outcome:
+        """Get one artifact: adopt a published blob, reuse stored content, or fetch, verify and publish."""
+        failpoints.hit("flow.begin")
+        if lease.epoch > 1 and (adopted := await self._known.adopted(lease)):
+            return adopted
+        known = self._known.of(lease)
+        if known and (known.is_fresh or self._settings.offline):
+            return known.reused("fresh" if known.is_fresh else "offline")
+        if self._settings.offline:
+            raise Reasoned("offline", "offline, and these bytes are not held")
+        async with self._berths.at(lease.job.request.host, lease.host_slots, (lease.job_id, lease.epoch)):
+            self._watch.tell("started", lease)
+            received = await self._receiver.receive(lease, known)
+        failpoints.hit("flow.received")
+        if received is None:
+            assert known is not None  # only a conditional request is answered by 304
+            return known.reused("revalidated")
+        blob = await self._publisher.publish(lease, received.staged, received.record())
+        failpoints.hit("flow.published")
+        return received.completed(blob)

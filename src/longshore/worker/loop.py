@@ -1,0 +1,443 @@
+"""One worker process: claim leases in batches, run one task per lease, write each outcome.
+
+    _loop     claim a batch when leases ended, when a job becomes due, or when another process planned some
+    _claim    ledger.claim → leases, as many as there are places for → handlers.prepare (one read for the batch)
+    _work     handlers.run(lease): the handler of the job's kind (worker/kinds/) does the work and publishes its
+              bodies through the one publisher (publisher.py, publish_protocol.py); it returns an outcome
+    _end      settler.settle(lease, outcome): register the results and end the lease, in one transaction per batch;
+              then the private names in staging go (`clean`)
+
+Problem: thousands of small jobs must share commits and fsync barriers, one job's error must not touch another, and a
+process may be killed, drained or lose its ledger at any step.
+
+Invariant: a lease that was claimed has a task until its outcome is written or the lease is lost. `_work` has the only
+`except Exception` of the worker: whatever a handler raises becomes the outcome of that job (retry, failure, release) by
+`domain.policy.retry`. Only the settler ends leases. The heartbeat renews all of them together; a lease that is lost stops
+its task, and nothing is written for it.
+
+Order: leases whose outcome is being committed do not count against the claim limit, so the next batch is claimed while the
+last one commits. A drain claims nothing more, lets transfers end within `drain_s`, releases the rest, and returns after
+the settler is idle.
+
+Not done: publishing in this loop instead of in the handlers (the results of a custom job lie in its scratch directory,
+which ends with the handler), and a fixed pool of tasks (a slow host would hold its places).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from longshore import failpoints
+from longshore.domain.kinds import kind_of
+from longshore.domain.model import SECOND, Lease, Micros, Scope
+from longshore.domain.outcomes import Canceled, Completed, Deferred, Outcome, Released, Reused
+from longshore.domain.policy.disk_space import Lack
+from longshore.domain.policy.retry import Failure, Past, next_outcome
+from longshore.domain.transfer import mirrors
+from longshore.errors import LeaseLost, LedgerError, LongshoreError, Unavailable
+from longshore.ledger.operations.give_up_host import FailedWithHost
+from longshore.ledger.queries.due_work import active_due, work_due
+from longshore.ledger.records import Settled
+from longshore.worker.background import BackgroundTasks
+from longshore.worker.failures import failure_of
+from longshore.worker.heartbeat import Heartbeat
+from longshore.worker.ledger_wait import LedgerWait
+from longshore.worker.run import RunningLease, RunOptions, RunResult, WorkerContext
+from longshore.worker.settler import Settler
+
+log = logging.getLogger(__name__)
+failpoints.declare("claim.before", "claim.after", "work.begin", "work.end")
+POLL_S: Final = (
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1.0,
+)  # pauses while idle; another process's work is seen after the last at the latest
+ROOM_S: Final = 0.5  # how often a full disk is checked
+
+
+class Worker:
+    """Runs the jobs of one run until they are done or the run is stopped."""
+
+    def __init__(self, tools: WorkerContext) -> None:
+        self._tools = tools
+        self._ledger = tools.ledger
+        self._settings = tools.settings
+        self._held: dict[tuple[str, int], RunningLease] = {}
+        self._event_loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._draining = False
+        self._ending = 0  # leases whose outcome is being committed; they do not count against the claim limit
+        self._full: bool | None = None  # whether the disk is full, so that no job is claimed; None: not checked yet
+        self._named: dict[str, None] | None = None  # the jobs named in the run's options that are still to be claimed
+        self._expecting = False  # more named jobs may follow
+        self._errand: RunOptions | None = None
+        self._idle_at: float | None = None  # since when jobs are left, but none can be claimed
+        self._settler = Settler(tools.ledger, tools.settings.lease.ttl_s)
+        self._patience = LedgerWait(lambda: len(self._held) > self._ending, self._settler.hurry, None)
+        self._progress_at = time.monotonic()
+        self.tally = RunResult()
+        tools.watch.on_failure = lambda: self._drain_now("the event listener failed")
+
+    # ── from outside ──
+
+    @property
+    def holding(self) -> int:
+        """The number of leases held now."""
+        return len(self._held)
+
+    @property
+    def idle_s(self) -> float:
+        """How long no lease has been held; 0 while leases are held or more named jobs are expected."""
+        return 0.0 if self._held or self._idle_at is None else time.monotonic() - self._idle_at
+
+    @property
+    def scope(self) -> Scope | None:
+        """The tenant and project whose jobs are worked on; None: all."""
+        return self._errand.scope if self._errand else None
+
+    @property
+    def forsaken(self) -> bool:
+        """Return whether leases of this worker could not be released."""
+        return self._settler.forsaken
+
+    def notify(self) -> None:
+        """Wake the loop because a job may be claimable. Thread-safe."""
+        self._call(self._wake.set)
+
+    def drain(self, why: str = "asked to stop") -> None:
+        """Stop claiming and shut down gracefully. Thread-safe."""
+        self._call(self._drain_now, why)
+
+    def abort(self) -> None:
+        """Stop every task now; durable bytes are kept. Thread-safe."""
+        self._call(self._abort_now)
+
+    def _call(self, what: Callable[..., None], *arguments: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the run is over
+            self._event_loop.call_soon_threadsafe(what, *arguments)
+
+    def _drain_now(self, why: str) -> None:
+        self.tally.stopped_by = self.tally.stopped_by or why
+        self._draining = True
+        self._patience.end_within(self._settings.transfer.drain_s)
+        self._tools.turn_away()  # at once: a slot that becomes free before the next turn of the loop must not be taken
+        self._wake.set()
+
+    def _abort_now(self) -> None:
+        self._drain_now("asked to stop")
+        self._patience.end_within(0)
+        for held in self._held.values():
+            held.stop(Released())
+
+    def cancel(self, job_ids: Iterable[str]) -> None:
+        """Stop jobs whose cancellation was requested in this process."""
+        wanted = set(job_ids)
+        for held in list(self._held.values()):
+            if held.lease.job_id in wanted:
+                held.stop(Canceled())
+
+    def abandoned(self, failed: Iterable[FailedWithHost]) -> None:
+        """Count and report jobs of this run that failed because their host was given up."""
+        scope = self._errand.scope if self._errand else None
+        for gone in failed:
+            if scope not in (None, gone.scope) or (self._named is not None and gone.job_id not in self._named):
+                continue
+            if self._named is not None:
+                del self._named[gone.job_id]
+            self.tally.failed += 1
+            self._progress_at = time.monotonic()
+            self._tools.watch.given_up(gone)
+
+    # ── the loop ──
+
+    async def run(self, errand: RunOptions) -> RunResult:
+        """Claim and run jobs until none is left, the wait times out or a stop is requested."""
+        self._errand = errand
+        self._named = None if errand.job_ids is None else dict.fromkeys(errand.job_ids)
+        self._expecting = errand.more is not None
+        heart = Heartbeat(self._ledger, self._settings.lease, self._leases, self._on_lost, self._on_cancel)
+        self._patience.limit_s = None if errand.forever else errand.max_wait_s
+        async with self._patience, heart, BackgroundTasks(self, self._tools):
+            try:
+                await self._loop(errand)
+            finally:
+                await self._finish()
+        return self.tally
+
+    async def _loop(self, errand: RunOptions) -> None:
+        idle = 0
+        while not self._draining:
+            self._wake.clear()
+            try:
+                if await self._claim(errand):
+                    idle = 0
+                elif self._held or self._expecting:
+                    if self._held and self._gives_up_on_transfers(errand):
+                        return
+                    await self._rest(POLL_S[-1])
+                elif self._allowed(errand) == 0:
+                    self.tally.left = await self._due(errand) is not None
+                    return
+                elif (due := await self._due(errand)) is None and not errand.forever:
+                    return
+                elif self._waited_enough(errand):
+                    self.tally.left = True
+                    return
+                else:
+                    self._idle_at = self._idle_at or (time.monotonic() if due is not None else None)
+                    await self._tools.release_dead_owners()
+                    await self._rest(self._pause_s(due, idle))
+                    idle += 1
+            except Unavailable as away:
+                if not self._full:
+                    log.warning("the ledger does not answer: %s", away)
+                    self._look_for_room()
+                if not self._held and not errand.forever and self._enough_of(away, errand):
+                    return
+                await self._rest(POLL_S[-1])
+
+    def _enough_of(self, away: Unavailable, errand: RunOptions) -> bool:
+        """Return whether an unavailable ledger was waited for long enough; raise if the run has no limit for that."""
+        if errand.max_wait_s is None:
+            if self._full:
+                return False  # wait for a full disk, as for the store's
+            raise away
+        if not self._waited_enough(errand):
+            return False
+        log.warning("gave up after %g s without progress: %s", errand.max_wait_s, away)
+        self.tally.left = True
+        return True
+
+    async def _claim(self, errand: RunOptions) -> int:
+        """Claim as many leases as there are free slots; return the number claimed."""
+        settings = self._settings
+        places = min(self._places(), self._allowed(errand)) if self._room() else 0
+        if places <= 0:
+            return 0
+        if self._named is not None and len(self._named) < places:
+            self._take_names(errand)
+        if self._named == {}:
+            return 0
+        failpoints.hit("claim.before")
+        leases = await self._ledger.claim_async(
+            self._tools.owner,
+            limit=places,
+            ttl_s=settings.lease.ttl_s,
+            job_types=errand.job_types or self._tools.handlers.types(),
+            scope=errand.scope,
+            job_ids=None if self._named is None else tuple(self._named),
+            defaults=self._tools.hosts,
+            max_claims=settings.retry.max_claims,
+            ahead=self._tools.ahead,
+            at_once=settings.transfer.concurrency,
+        )
+        failpoints.hit("claim.after")
+        try:
+            await self._tools.handlers.prepare(leases)
+        finally:  # the leases are held even if preparing the batch failed
+            for lease in leases:
+                self._start(lease)
+        if not leases:  # the named jobs have to wait, others may be claimable
+            self._take_names(errand)
+        return len(leases)
+
+    def _places(self) -> int:
+        """Return how many leases to claim now: a batch, or 0. Leases at slow hosts get extra slots, so that they never
+        prevent other claims; if these are used up as well, waiting leases at slow hosts are released."""
+        total = self._settings.transfer.concurrency + self._tools.ahead
+        places = total - len(self._held) + self._ending
+        slow_hosts = self._tools.transfer_slots.slow_hosts
+        if not slow_hosts:
+            return places if places >= total // 4 else 0
+        slow = sum(1 for held in self._held.values() if held.lease.job.request.host in slow_hosts)
+        places += min(slow, total)
+        if places <= 0 and slow >= len(self._held) - self._ending:
+            self._tools.transfer_slots.turn_away_slow()
+        moving = len(self._held) - self._ending - slow
+        return places if places >= total // 4 or moving <= 0 else 0
+
+    def _take_names(self, errand: RunOptions) -> None:
+        """Add the named jobs that have arrived since the last call, if any."""
+        if errand.more is None or self._named is None or not self._expecting:
+            return
+        names = errand.more()
+        self._expecting = names is not None
+        self._named.update(dict.fromkeys(names or ()))
+        if names or not self._expecting:
+            self._wake.set()
+
+    def _allowed(self, errand: RunOptions) -> int:
+        """The number of jobs that this run may still start."""
+        if errand.limit is None:
+            return sys.maxsize
+        return max(0, errand.limit - self.tally.over - len(self._held))
+
+    async def _due(self, errand: RunOptions) -> Micros | None:
+        """Return when the next job of this run can be claimed, by us or after another worker; None: no job is left."""
+        if self._named is not None:
+            return await self._ledger.read_async(active_due, errand.scope or Scope(), tuple(self._named))
+        types = errand.job_types or self._tools.handlers.types()
+        return await self._ledger.read_async(work_due, errand.scope, types)
+
+    def _waited_enough(self, errand: RunOptions) -> bool:
+        waited = time.monotonic() - self._progress_at
+        return errand.max_wait_s is not None and waited >= errand.max_wait_s
+
+    def _gives_up_on_transfers(self, errand: RunOptions) -> bool:
+        """Stop all transfers if no body byte arrived within `max_wait_s`. Custom jobs have their own time limits."""
+        if errand.max_wait_s is None or errand.forever or self._ending:
+            return False
+        if any(not kind_of(held.lease.job.job_type).of_url for held in self._held.values()):
+            return False
+        self._tools.silent.look(time.monotonic())
+        self._progress_at = max(self._progress_at, self._tools.silent.byte_at)
+        if not self._waited_enough(errand):
+            return False
+        self.tally.left = True
+        for held in self._held.values():
+            held.stop(Released())
+        return True
+
+    def _pause_s(self, due: Micros | None, idle: int) -> float:
+        """Wait until a job is due, but at most a second, because other processes may have planned jobs."""
+        at_most = ROOM_S if self._full else POLL_S[min(idle, len(POLL_S) - 1)]
+        if due is None or due <= self._ledger.now():
+            return at_most
+        return min((due - self._ledger.now()) / SECOND, at_most)
+
+    async def _rest(self, seconds: float) -> None:
+        """Sleep until a lease ends, `notify` is called or the timeout expires."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def _room(self) -> bool:
+        """Return whether the disk has space; while it is full no job is claimed, so no request is sent."""
+        if self._full is not False:
+            self._look_for_room()
+        return not self._full
+
+    def _look_for_room(self) -> None:
+        """Check whether the disk is full, and log each change once."""
+        try:
+            why = self._tools.full()
+        except LongshoreError:
+            return  # the next job reports a disk that cannot be checked
+        if why and not self._full:
+            log.warning("the disk is full (%s): nothing is fetched until there is room; make some", why)
+        elif self._full and not why:
+            log.warning("the disk has free space again: work continues")
+        self._full = why is not None
+
+    # ── one lease ──
+
+    def _start(self, lease: Lease) -> None:
+        held, self._idle_at = RunningLease(lease), None
+        self._held[lease.job_id, lease.epoch] = held
+        if self._named:
+            self._named.pop(lease.job_id, None)
+        held.task = asyncio.get_running_loop().create_task(self._work(held))
+
+    async def _work(self, held: RunningLease) -> None:
+        lease = held.lease
+        try:
+            failpoints.hit("work.begin")
+            held.working = True
+            if held.unwanted:  # stopped before the first step: a canceled task would never get here
+                raise asyncio.CancelledError
+            outcome = await self._tools.handlers.run(lease)
+            failpoints.hit("work.end")
+        except asyncio.CancelledError:
+            outcome = held.stopped or Released()
+        except LeaseLost:
+            held.lost = True
+            outcome = Released()
+        except Exception as error:  # noqa: BLE001 -- the one place that may: whatever a job raises ends that job's attempt only
+            outcome = self._ending_of(lease, failure_of(error))
+        held.working = False
+        await self._end(held, outcome)
+
+    def _ending_of(self, lease: Lease, mishap: Failure) -> Outcome:
+        if mishap.reason == "interrupted" or (mishap.reason == "host_busy" and mishap.host is None):
+            return Released(mishap.reason)
+        if mishap.reason == "disk_full" and mishap.lack in (None, Lack.FULL):
+            self._look_for_room()
+            if not self._full:  # the disk has space, but not enough for this body
+                mishap = replace(mishap, lack=mishap.lack or Lack.NOT_NOW)
+        job = lease.job
+        past = Past(job.attempts, job.reason, job.request.max_attempts, mirrors.read(job.trail))
+        return next_outcome(mishap, past, random.random(), self._settings.retry)
+
+    async def _end(self, held: RunningLease, outcome: Outcome) -> None:
+        lease, over = held.lease, False
+        self._ending += 1
+        self._wake.set()
+        try:
+            if held.lost:
+                self.tally.lost += 1
+            else:
+                outcome, settled = await self._settled(lease, outcome)
+                over = not isinstance(outcome, Deferred | Released)
+                self._tools.watch.ended(lease, outcome, settled, self.tally)
+        except LeaseLost:
+            self.tally.lost += 1
+        except LongshoreError as error:
+            log.error("job %s could not be settled: %s", lease.job_id, error)
+        finally:
+            with suppress(RuntimeError, MemoryError):  # no thread available: the reconciler cleans up
+                self._tools.clean(lease, done=isinstance(outcome, Completed | Reused) and not held.lost)
+            del self._held[lease.job_id, lease.epoch]
+            self._ending -= 1
+            if over:
+                self._progress_at = time.monotonic()
+                self._patience.moved()
+            elif self._named is not None:
+                self._named[lease.job_id] = None
+            self._wake.set()
+
+    async def _settled(self, lease: Lease, outcome: Outcome) -> tuple[Outcome, Settled]:
+        """Settle an outcome; if the ledger rejects it, fail the job, or it would be retried for ever."""
+        try:
+            return outcome, await self._settler.settle(lease, outcome)
+        except (LeaseLost, LedgerError):
+            raise
+        except LongshoreError as error:
+            log.error("job %s could not be settled: %s", lease.job_id, error)
+            outcome = self._ending_of(lease, Failure("internal_error", f"its end could not be written: {error}"))
+            return outcome, await self._settler.settle(lease, outcome)
+
+    # ── leases as a whole ──
+
+    def _leases(self) -> list[Lease]:
+        return [held.lease for held in self._held.values()]
+
+    def _on_lost(self, key: tuple[str, int]) -> None:
+        if held := self._held.get(key):
+            held.stop(None)
+
+    def _on_cancel(self, job_id: str) -> None:
+        self.cancel([job_id])
+
+    async def _finish(self) -> None:
+        """Wait for running transfers within the limit, stop the rest, and write every outcome."""
+        self._tools.turn_away()
+        tasks = [held.task for held in self._held.values() if held.task]
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._settings.transfer.drain_s)
+        for held in list(self._held.values()):
+            held.stop(Released())
+        if left := [held.task for held in self._held.values() if held.task]:
+            await asyncio.wait(left)
+        await self._settler.idle()

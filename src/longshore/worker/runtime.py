@@ -1,0 +1,134 @@
+"""Create a worker's tools for one event loop, and close them again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from longshore.domain.kinds import DOWNLOAD
+from longshore.domain.run_events import Listener
+from longshore.ledger.operations.expiry import release_dead
+from longshore.thread_pool import Threads
+from longshore.transfer import Transfer
+from longshore.worker.events import EventReporter
+from longshore.worker.handlers import Handlers
+from longshore.worker.host_slots import TransferSlots
+from longshore.worker.kinds.custom.handler import CustomJobs
+from longshore.worker.kinds.download.dedupe import StoredContent
+from longshore.worker.kinds.download.handler import DownloadHandler
+from longshore.worker.kinds.download.receive import Receiver
+from longshore.worker.liveness import Liveness
+from longshore.worker.open_files import within_the_limit
+from longshore.worker.publisher import Publisher
+from longshore.worker.run import WorkerContext
+from longshore.worker.silent_transfers import SilentTransfers
+
+if TYPE_CHECKING:
+    from longshore.domain.policy.network import NetworkPolicy
+    from longshore.domain.settings import HostsSettings, Settings
+    from longshore.ledger import Ledger
+    from longshore.store import Store
+
+STORE_THREADS: Final = 6
+WAITING_BYTES: Final = 48 << 20  # bodies in memory beyond which no new transfer begins
+PROGRESS_S: Final = 0.5
+BATCH_ITEMS: Final = 512  # bodies that are published together at the most
+BATCH_BYTES: Final = 64 << 20
+OWN_AT_ONCE: Final = max(2, os.cpu_count() or 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The resources that a depot shares among its workers."""
+
+    ledger: Ledger
+    store: Store
+    settings: Settings
+    ahead: int  # leases a worker may hold beyond the running ones
+    policy: NetworkPolicy
+    hosts: HostsSettings
+    liveness: Liveness
+    reconcile: Callable[[bool], object]
+    scratch: Path  # where handlers of own types may write
+    equip: Callable[[Handlers, Runtime, ThreadPoolExecutor], None] | None = None  # adds further types of jobs
+
+
+@asynccontextmanager
+async def open_worker(
+    runtime: Runtime, listener: Listener | None, *, details: bool = True
+) -> AsyncIterator[WorkerContext]:
+    """Make the tools of one worker in the running loop; without `details` its notes say what is counted, no more."""
+    threads = Threads(STORE_THREADS, "longshore-store").begun()
+    settings, files = within_the_limit(runtime.settings, BATCH_ITEMS)
+    ledger, store = runtime.ledger, runtime.store
+    watch = EventReporter(ledger.now, store.path, listener, details=details)
+    async with Transfer(settings, runtime.policy, connections=files.connections) as transfer:
+        transfer_slots = TransferSlots(settings.transfer.concurrency, breaker_failures=runtime.hosts.breaker_failures)
+        publisher = Publisher(ledger, store, threads, items=files.batch_items, size=BATCH_BYTES)
+        publisher.on_change = lambda waiting: (
+            transfer_slots.close() if waiting > WAITING_BYTES else transfer_slots.open()
+        )
+        publisher.more_come = lambda: transfer_slots.busy
+        known = StoredContent(ledger, store, threads, settings.dedupe)
+        receiver = Receiver(ledger, store, transfer, threads, settings, runtime.hosts, transfer_slots)
+        transfer_slots.moved, transfer_slots.stop = receiver.moved, receiver.give_way
+        handlers = Handlers()
+        download = DownloadHandler(known, receiver, publisher, transfer_slots, settings, watch)
+        handlers.add(DOWNLOAD, download.acquire, known.prepare)
+        own = CustomJobs(ledger, store, publisher, runtime.scratch / runtime.liveness.owner, at_once=OWN_AT_ONCE)
+        for name in own.types:
+            handlers.add(name, own.handle)
+        if runtime.equip:
+            runtime.equip(handlers, runtime, threads)
+        ticking = asyncio.get_running_loop().create_task(_report_progress(receiver, watch)) if listener else None
+        try:
+            yield WorkerContext(
+                ledger=ledger,
+                handlers=handlers,
+                hosts=runtime.hosts,
+                settings=settings,
+                ahead=runtime.ahead,
+                owner=runtime.liveness.owner,
+                watch=watch,
+                clean=publisher.clean,
+                full=store.full,
+                release_dead_owners=lambda: release_dead_owners(runtime),
+                reconcile=runtime.reconcile,
+                turn_away=transfer_slots.turn_away,
+                transfer_slots=transfer_slots,
+                silent=SilentTransfers(receiver.waiting),
+                silent_s=settings.transfer.stall_s,
+            )
+            await publisher.idle()
+        finally:
+            if ticking:
+                ticking.cancel()
+            await asyncio.to_thread(own.close)
+            threads.shutdown(wait=True)
+
+
+async def release_dead_owners(runtime: Runtime) -> int:
+    """Release the leases of dead processes on this machine, then remove their scratch directories and locks."""
+    dead = runtime.liveness.dead()
+    if not dead:
+        return 0
+    released = await runtime.ledger.write_async(release_dead, dead)
+    for owner in dead:
+        await asyncio.to_thread(shutil.rmtree, runtime.scratch / owner, ignore_errors=True)
+    runtime.liveness.forget(dead)
+    return released
+
+
+async def _report_progress(receiver: Receiver, watch: EventReporter) -> None:
+    """Report the progress of large bodies periodically; small ones finish too quickly to report."""
+    while True:
+        await asyncio.sleep(PROGRESS_S)
+        for lease, sink in list(receiver.active.values()):
+            watch.tell("progress", lease, bytes_done=sink.done_bytes, bytes_total=sink.total)

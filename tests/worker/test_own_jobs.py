@@ -1,0 +1,337 @@
+"""Jobs of one's own: results as artifacts, one job per content, and handlers that misbehave harm nobody."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import resource
+import threading
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from longshore.depot import Depot
+from longshore.domain.kinds import Status
+from longshore.domain.model import Artifact, Job
+from longshore.errors import BadInput, Reasoned
+from longshore.worker import runtime
+from longshore.worker.kinds.custom import job_types, process_pool
+from tests.worker import own_types  # noqa: F401 -- declares the types
+from tests.worker.conftest import MakeDepot
+from tests.worker.test_worker import running, until
+
+
+def put(depot: Depot, text: str) -> Artifact:
+    got = depot.put(io.BytesIO(text.encode()), name="in.txt")
+    assert got.artifact is not None
+    return got.artifact
+
+
+def results(depot: Depot, job_id: str) -> list[Artifact]:
+    return depot.ledger.results(depot.scope, job_id)
+
+
+def job(depot: Depot, job_id: str) -> Job:
+    return depot.ledger.job(depot.scope, job_id)
+
+
+def body(depot: Depot, artifact: Artifact) -> bytes:
+    with depot.store.open(depot.scope, artifact.pointer) as file:
+        return file.read()
+
+
+def test_a_function_becomes_a_job_and_its_value_an_artifact(depot: Depot) -> None:
+    source = put(depot, "hello")
+    planned = depot.submit("t_upper", inputs=[source], params={"end": "!"})
+    assert depot.run().completed == 1
+    (made,) = results(depot, planned.job_id)
+    assert body(depot, made) == b"HELLO!"
+    assert (made.artifact_type, made.name, made.content_type) == ("text", "upper.txt", "text/plain")
+    assert made.metadata == {"n": 6}
+    assert [one.artifact_id for one in depot.ledger.results(depot.scope, planned.job_id, role="input")] == [
+        source.artifact_id
+    ]
+
+
+def test_the_same_work_is_the_same_job_and_other_work_is_not(depot: Depot) -> None:
+    source = put(depot, "hello")
+    first = depot.submit("t_upper", inputs=[source])
+    assert depot.submit("t_upper", inputs=[source]).job_id == first.job_id
+    assert depot.submit("t_upper", inputs=[source], params={"end": "?"}).job_id != first.job_id
+    assert depot.run().completed == 2
+    assert not depot.submit("t_upper", inputs=[source]).created
+
+
+def test_replay_works_from_stored_inputs(depot: Depot) -> None:
+    source = put(depot, "hello")
+    first = depot.submit("t_upper", inputs=[source])
+    with pytest.raises(BadInput):
+        depot.replay(first.job_id)
+    depot.run()
+    again = depot.replay(first.job_id)
+    assert again.job_id != first.job_id
+    assert depot.run().completed == 1
+    assert job(depot, again.job_id).retry_of == first.job_id
+    assert results(depot, again.job_id)[0].sha256 == results(depot, first.job_id)[0].sha256
+
+
+def test_an_async_handler_runs_in_the_loop_with_the_same_context(depot: Depot, tmp_path: Path) -> None:
+    inputs = [put(depot, "a" * 5), put(depot, "b" * 7)]
+    planned = depot.submit("t_async", inputs=inputs, params={"log": str(tmp_path / "log")})
+    assert depot.run().completed == 1
+    assert json.loads(body(depot, results(depot, planned.job_id)[0])) == {"total": 12, "id": 7}
+    assert (tmp_path / "log").read_text() == "x"
+
+
+def test_several_and_large_results_are_all_kept(depot: Depot) -> None:
+    planned = depot.submit("t_many", params={"size": 700_000})
+    assert depot.run().completed == 1
+    made = results(depot, planned.job_id)
+    assert [one.size_bytes for one in made] == [3, 3, 700_000]
+    assert body(depot, made[2]) == b"z" * 700_000
+    assert depot.verify().findings == []
+    assert list(depot.store.parts()) == []
+
+
+@pytest.mark.parametrize(
+    ("how", "reason", "attempts"),
+    [
+        ("raise", "handler_error", 2),
+        ("say", "handler_error", 1),
+        ("die", "handler_crash", 2),
+        ("hang", "handler_timeout", 2),
+        ("garbage", "bad_result", 1),
+    ],
+)
+def test_a_handler_that_misbehaves_ends_by_policy_and_harms_nobody(
+    depot: Depot, how: str, reason: str, attempts: int
+) -> None:
+    bad = depot.submit("t_hang" if how == "hang" else "t_bad", params={"how": how})
+    good = depot.submit("t_upper", inputs=[put(depot, "ok")])
+    tally = depot.run()
+    assert (tally.completed, tally.failed) == (1, 1)
+    assert job(depot, good.job_id).status is Status.COMPLETED
+    ended = job(depot, bad.job_id)
+    assert (ended.status, ended.reason, ended.attempts) == (Status.FAILED, reason, attempts)
+    assert ended.message is not None
+    assert "canary" not in ended.message
+    assert "Traceback" not in ended.message
+    if how == "raise":
+        assert ended.debug_id
+    if how == "say":
+        assert ended.message == "the scan is empty"
+
+
+def test_a_handler_that_wants_too_much_memory_fails_alone(depot: Depot) -> None:
+    planned = depot.submit("t_memory")
+    assert depot.run().failed == 1
+    assert job(depot, planned.job_id).reason == "handler_error"
+
+
+def test_a_confirmed_effect_is_not_repeated_after_a_crash(depot: Depot, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    planned = depot.submit("t_effect", params={"log": str(log), "order": "o-1"})
+    assert depot.run().completed == 1
+    assert log.read_text() == "x"
+    assert json.loads(body(depot, results(depot, planned.job_id)[0])) == {"charged": 5}
+    assert job(depot, planned.job_id).attempts == 2
+
+
+def test_a_damaged_input_ends_the_job(depot: Depot) -> None:
+    source = put(depot, "right")
+    path = depot.store.path(depot.scope, source.pointer)
+    assert path is not None
+    planned = depot.submit("t_upper", inputs=[source])
+    path.chmod(0o600)
+    path.write_text("wrong")
+    assert depot.run().failed == 1
+    assert job(depot, planned.job_id).reason == "input_missing"
+    assert not path.exists()
+    assert len(list(depot.store.quarantined())) == 1
+
+
+def test_a_missing_input_ends_the_job(depot: Depot) -> None:
+    source = put(depot, "gone soon")
+    path = depot.store.path(depot.scope, source.pointer)
+    assert path is not None
+    planned = depot.submit("t_upper", inputs=[source])
+    path.unlink()
+    assert depot.run().failed == 1
+    assert job(depot, planned.job_id).reason == "input_missing"
+
+
+def test_a_running_handler_can_be_canceled(make_depot: MakeDepot, tmp_path: Path) -> None:
+    depot = make_depot()
+    here, go = tmp_path / "here", tmp_path / "go"
+    planned = depot.submit("t_slow", params={"here": str(here), "go": str(go)})
+    with running(depot) as run:
+        until(here.exists)
+        depot.ledger.cancel(depot.scope, [planned.job_id])
+        assert run.join().canceled == 1
+    assert job(depot, planned.job_id).status is Status.CANCELED
+
+
+def test_the_same_work_under_another_key_is_skipped_with_all_its_results(depot: Depot) -> None:
+    first = depot.submit("t_many", params={"size": 10})
+    depot.run()
+    again = depot.submit("t_many", params={"size": 10}, key="mine")
+    other = depot.submit("t_many", params={"size": 11}, key="other")
+    assert again.created
+    tally = depot.run()
+    assert (tally.reused, tally.completed) == (1, 1)
+    ended = job(depot, again.job_id)
+    assert (ended.status, ended.reuse_of_job_id) == (Status.SKIPPED, first.job_id)
+    assert [one.artifact_id for one in results(depot, again.job_id)] == [
+        one.artifact_id for one in results(depot, first.job_id)
+    ]
+    assert job(depot, other.job_id).status is Status.COMPLETED
+
+
+def test_a_completed_job_whose_result_is_lost_is_done_again(depot: Depot) -> None:
+    source = put(depot, "hello")
+    first = depot.submit("t_upper", inputs=[source])
+    depot.run()
+    path = depot.store.path(depot.scope, results(depot, first.job_id)[0].pointer)
+    assert path is not None
+    path.unlink()
+    by_key = depot.submit("t_upper", inputs=[source], key="mine")
+    again = depot.submit("t_upper", inputs=[source])
+    assert again.created
+    assert depot.run().completed == 2
+    assert job(depot, again.job_id).retry_of == first.job_id
+    assert job(depot, by_key.job_id).status is Status.COMPLETED, "lost results are no reason to skip"
+    assert body(depot, results(depot, again.job_id)[0]) == b"HELLO"
+
+
+def test_another_version_works_on_old_inputs_again(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = put(depot, "hello")
+    first = depot.submit("t_upper", inputs=[source])
+    newer = dataclasses.replace(job_types.known_types()["t_upper"], version="2")
+    monkeypatch.setitem(job_types._types, "t_upper", newer)
+    assert depot.submit("t_upper", inputs=[source]).job_id != first.job_id
+
+
+def test_a_process_that_grew_is_not_used_again(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_pool, "GROWN_KIB", 1)  # whatever a process needs is too much
+    pids = []
+    for number in range(2):
+        planned = depot.submit("t_leak", params={"bytes": 1, "n": number})
+        assert depot.run(job_types=["t_leak"]).completed == 1
+        pids.append(body(depot, results(depot, planned.job_id)[0]))
+    assert pids[0] != pids[1]
+
+
+@pytest.mark.torture
+def test_a_handler_that_leaks_a_gigabyte_costs_the_worker_nothing(depot: Depot) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    leaky = [depot.submit("t_leak", params={"bytes": 1 << 30, "n": n}) for n in range(3)]
+    good = depot.submit("t_upper", inputs=[put(depot, "ok")])
+    assert depot.run().completed == 4
+    assert len({body(depot, results(depot, one.job_id)[0]) for one in leaky}) == 3, "each in a process of its own"
+    assert job(depot, good.job_id).status is Status.COMPLETED
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10
+
+
+def test_a_type_that_nobody_declared_is_refused(depot: Depot) -> None:
+    with pytest.raises(BadInput):
+        depot.submit("t_nobody")
+
+
+@pytest.mark.parametrize("how", ["python", "progress", "c", "thread"])
+def test_a_job_never_gets_the_answer_of_another_one(
+    depot: Depot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
+) -> None:
+    monkeypatch.setattr(runtime, "OWN_AT_ONCE", 1)
+    go, child = str(tmp_path / "go"), str(tmp_path / "child")
+    params = {"how": how, "go": go, "child": child}
+    first = depot.submit("t_thread" if how == "thread" else "t_fork", params=params, priority=10)
+    jobs = [depot.submit("t_echo", params={"n": 0, "go": go, "child": child}, priority=5)]
+    jobs += [depot.submit("t_echo", params={"n": n}) for n in range(1, 4)]
+    depot.run()  # one process works on all of them
+    assert body(depot, results(depot, first.job_id)[0]) == b"the parent's"
+    for n, planned in enumerate(jobs):
+        ended = job(depot, planned.job_id)
+        assert (ended.status, ended.message) == (Status.COMPLETED, None)
+        assert body(depot, results(depot, planned.job_id)[0]) == f"echo {n}".encode()
+
+
+def _stray(pipe: Connection, message: object) -> None:
+    """Serve one task as a process would whose pipe somebody else writes into."""
+    task = pipe.recv()
+    pipe.send((task.token, os.getpid(), "began", None) if message == "began" else message)
+    if message == "began":
+        pipe.send((task.token, os.getppid(), "result", ([], 0)))
+    pipe.recv()
+
+
+@pytest.mark.parametrize("message", ["began", ("x", 1, "result", ([], 0)), ("result", ([], 0)), 7])
+def test_a_message_of_another_process_or_task_is_never_an_answer(
+    message: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(process_pool, "serve", partial(_stray, message=message))
+    pool = process_pool.ProcessPool()
+    task = process_pool.Task(("os", "getpid"), (), {}, "j", 1, tmp_path, None)
+    with pytest.raises(Reasoned, match="not of this job") as raised:
+        pool.work(task, 20, lambda *_: None, threading.Event())
+    assert raised.value.reason == "handler_crash"
+    pool.close()
+
+
+@pytest.mark.parametrize("kind", ["t_odd", "t_odd_async"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "missing",
+        "fifo",
+        "link",
+        "folder",
+        "linked folder",
+        "outside",
+        "dots",
+        "infinite",
+        "nul",
+        "header",
+        "long",
+        "body",
+        "surrogate",
+    ],
+)
+def test_what_is_not_a_result_fails_once_and_is_not_read(depot: Depot, tmp_path: Path, kind: str, how: str) -> None:
+    away = tmp_path / "away"
+    away.write_bytes(b"secret")
+    planned = depot.submit(kind, params={"how": how, "away": str(away)})
+    depot.run()
+    ended = job(depot, planned.job_id)
+    assert (ended.status, ended.reason, ended.attempts) == (Status.FAILED, "bad_result", 1)
+    assert results(depot, planned.job_id) == []
+
+
+def test_a_file_in_a_folder_of_the_scratch_directory_is_a_result(depot: Depot) -> None:
+    planned = depot.submit("t_below")
+    depot.run()
+    (made,) = results(depot, planned.job_id)
+    assert (made.name, body(depot, made)) == ("made.txt", b"made")
+
+
+@pytest.mark.parametrize("how", ["cancel", "self", "exit", "timeout"])
+def test_an_async_handler_that_raises_what_ends_tasks_fails_by_policy(depot: Depot, how: str) -> None:
+    planned = depot.submit("t_raise_async", params={"how": how})
+    assert depot.run().failed == 1
+    ended = job(depot, planned.job_id)
+    assert (ended.reason, ended.attempts) == ("handler_error", 2)
+
+
+def test_what_handlers_print_goes_to_stderr(depot: Depot, capfd: pytest.CaptureFixture[str]) -> None:
+    for kind in ("t_chatty", "t_chatty_async"):
+        depot.submit(kind)
+    print("before")
+    assert depot.run().completed == 2
+    print("after")
+    out, err = capfd.readouterr()
+    assert out == "before\nafter\n"
+    for line in ("printed by a process", "written by a process", "printed in the loop", "printed by a thread"):
+        assert line in err
