@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,9 @@ import pytest
 from tests.cli.conftest import Box
 from tests.support.origin import Origin, Thing, status
 
-BODY = os.urandom(70_000)
+BODY = random.Random(4).randbytes(70_000)  # seeded: a changed byte must differ from the one it replaces
 SHA256 = hashlib.sha256(BODY).hexdigest()
-LARGE = os.urandom((3 << 20) + 11)
+LARGE = random.Random(5).randbytes((3 << 20) + 11)
 
 
 def blobs(box: Box) -> list[Path]:
