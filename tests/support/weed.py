@@ -10,16 +10,15 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
+import pycurl
 import pytest
 
-from longshore.store.remote.s3_multipart import Credentials, sign
+from longshore.store.remote.s3_multipart import Credentials, send_signed
 
 WAIT_S = 60.0
 _SERVICES = ("master", "volume", "filer", "s3", "admin")
@@ -117,11 +116,13 @@ class Weed:
     def request(self, method: str, path: str, query: str = "") -> bytes:
         """Send a signed request without a body."""
         credentials = Credentials(self.key_id, self.secret, None, self.region)
-        headers = sign(credentials, method, self.url.removeprefix("http://"), path, query, datetime.now(UTC))
-        url = f"{self.url}{path}" + (f"?{query}" if query else "")
-        with urllib.request.urlopen(urllib.request.Request(url, method=method, headers=headers), timeout=30) as answer:
-            body: bytes = answer.read()
-            return body
+        try:
+            status, body = send_signed(credentials, method, f"{self.url}{path}" + (f"?{query}" if query else ""))
+        except pycurl.error as error:
+            raise OSError(error.args[-1]) from error
+        if status >= 400:
+            raise OSError(f"SeaweedFS answered {status}")
+        return body
 
     def bucket(self) -> str:
         """Make a new bucket; the server may still be busy electing itself."""

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from urllib.parse import quote, urlencode, urlsplit
+from http import HTTPStatus
+from io import BytesIO
+from typing import Final
+from urllib.parse import quote, urlencode
 from xml.etree import ElementTree as ET
+
+import pycurl
 
 from longshore.errors import StoreUnavailable
 
-_ALGORITHM = "AWS4-HMAC-SHA256"
-_EMPTY = hashlib.sha256(b"").hexdigest()
-_LARGEST_ANSWER = 16 << 20
+_EMPTY: Final = hashlib.sha256(b"").hexdigest()
+_LARGEST_ANSWER: Final = 16 << 20
+_TIMEOUT_S: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,40 +73,37 @@ class Uploads:
     def _ask(self, method: str, key: str, query: dict[str, str]) -> bytes:
         path = "/" + quote(f"{self._bucket}/{key}" if key else self._bucket, safe="/-_.~")
         query_text = urlencode(sorted(query.items()), quote_via=quote, safe="-_.~")
-        headers = sign(self._credentials, method, urlsplit(self._endpoint).netloc, path, query_text, datetime.now(UTC))
-        request = urllib.request.Request(f"{self._endpoint}{path}?{query_text}", method=method, headers=headers)
         try:
-            opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-            with opener.open(request, timeout=60) as answer:
-                body: bytes = answer.read(_LARGEST_ANSWER)
-                return body
-        except urllib.error.HTTPError as error:
-            if error.code == 404:  # finished or aborted meanwhile
-                return b"<none/>"
-            raise StoreUnavailable(f"multipart uploads: the object store answered {error.code}") from None
-        except OSError as error:
-            raise StoreUnavailable(f"multipart uploads: {type(error).__name__}") from None
+            status, body = send_signed(self._credentials, method, f"{self._endpoint}{path}?{query_text}")
+        except pycurl.error as error:
+            raise StoreUnavailable(f"multipart uploads: {error.args[-1]}") from None
+        if status == HTTPStatus.NOT_FOUND:  # finished or aborted meanwhile
+            return b"<none/>"
+        if status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise StoreUnavailable(f"multipart uploads: the object store answered {status}")
+        return body
 
 
-def sign(credentials: Credentials, method: str, host: str, path: str, query: str, now: datetime) -> dict[str, str]:
-    """Return the headers of a request without a body, signed with AWS Signature Version 4."""
-    stamp, day = now.strftime("%Y%m%dT%H%M%SZ"), now.strftime("%Y%m%d")
-    headers = {"host": host, "x-amz-content-sha256": _EMPTY, "x-amz-date": stamp}
+def send_signed(credentials: Credentials, method: str, url: str) -> tuple[int, bytes]:
+    """Send a request without a body; libcurl signs it (AWS Signature Version 4). Return status and body."""
+    headers = ["x-amz-content-sha256: " + _EMPTY]
     if credentials.token:
-        headers["x-amz-security-token"] = credentials.token
-    signed = ";".join(sorted(headers))
-    lines = "".join(f"{name}:{headers[name]}\n" for name in sorted(headers))
-    canonical = f"{method}\n{path}\n{query}\n{lines}\n{signed}\n{_EMPTY}"
-    scope = f"{day}/{credentials.region}/s3/aws4_request"
-    text = "\n".join((_ALGORITHM, stamp, scope, hashlib.sha256(canonical.encode()).hexdigest()))
-    key = f"AWS4{credentials.secret}".encode()
-    for piece in (day, credentials.region, "s3", "aws4_request"):
-        key = hmac.new(key, piece.encode(), hashlib.sha256).digest()
-    signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
-    del headers["host"]
-    credential = f"{credentials.key_id}/{scope}"
-    headers["Authorization"] = f"{_ALGORITHM} Credential={credential}, SignedHeaders={signed}, Signature={signature}"
-    return headers
+        headers.append(f"x-amz-security-token: {credentials.token}")
+    body = BytesIO()
+    with closing(pycurl.Curl()) as curl:
+        curl.setopt(pycurl.URL, url)
+        curl.setopt(pycurl.CUSTOMREQUEST, method)
+        curl.setopt(pycurl.AWS_SIGV4, f"aws:amz:{credentials.region}:s3")
+        curl.setopt(pycurl.USERNAME, credentials.key_id)
+        curl.setopt(pycurl.PASSWORD, credentials.secret)
+        curl.setopt(pycurl.HTTPHEADER, headers)
+        curl.setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
+        curl.setopt(pycurl.PROXY, "")
+        curl.setopt(pycurl.NOSIGNAL, 1)
+        curl.setopt(pycurl.TIMEOUT, _TIMEOUT_S)
+        curl.setopt(pycurl.WRITEFUNCTION, lambda piece: body.write(piece) if body.tell() < _LARGEST_ANSWER else 0)
+        curl.perform()
+        return curl.getinfo(pycurl.RESPONSE_CODE), body.getvalue()
 
 
 def _without_names(raw: bytes) -> ET.Element:
