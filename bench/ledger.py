@@ -15,7 +15,6 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -137,8 +136,8 @@ def growth(folder: Path, rows: int) -> dict[str, float]:
     planned = 0
     with Ledger.open(folder / "grow.db", create=True) as ledger:
         for mark in marks:
-            stream = (download_request(_url(n)) for n in range(planned, mark))
-            deque(ledger.plan_stream(SCOPE, stream, batch=5_000), maxlen=0)
+            for start in range(planned, mark, 5_000):
+                ledger.plan(SCOPE, [download_request(_url(n)) for n in range(start, min(start + 5_000, mark))])
             planned = mark
             figures[f"memory at {mark:,} rows (MiB)"] = rss_mib()
             figures[f"claim of one at {mark:,} rows (ms)"] = claim_latency_ms(ledger)

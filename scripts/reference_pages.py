@@ -10,12 +10,13 @@ import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from prometheus_client.metrics import MetricWrapperBase
 
 import longshore
-from longshore import errors
+from longshore import classic, errors
 from longshore.domain import outcomes
 from longshore.ledger import Ledger
 from longshore.store import open_store
@@ -122,8 +123,14 @@ def python() -> Iterator[str]:
         "",
         "## `longshore.ledger.Ledger`",
         "",
-        "The same methods on SQLite and PostgreSQL.",
+        "The same methods on SQLite and PostgreSQL. `read` and `write` run any function of `longshore.ledger.operations` and",
+        "`longshore.ledger.queries` in a transaction.",
         *_names(_methods(Ledger)),
+        "",
+        "## `longshore.classic`",
+        "",
+        "The classic verbs, one job at a time ([the pattern](../explanation/usage-pattern.md)).",
+        *_names({name: one for name, one in vars(classic).items() if _own_function(one, classic)}),
     )
     ends = {name: one for name, one in vars(outcomes).items() if _defined(one, outcomes)}
     yield from ("", "## `longshore.domain.outcomes`", "", "Outcomes of an attempt, for `Ledger.settle`.", *_names(ends))
@@ -133,6 +140,10 @@ def python() -> Iterator[str]:
 
 def _defined(one: object, module: object) -> bool:
     return inspect.isclass(one) and inspect.getmodule(one) is module
+
+
+def _own_function(one: object, module: ModuleType) -> bool:
+    return inspect.isfunction(one) and one.__module__ == module.__name__ and not one.__name__.startswith("_")
 
 
 def _methods(kind: type) -> dict[str, Callable[..., Any]]:

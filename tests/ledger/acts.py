@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from longshore import classic
 from longshore.domain.identity.keys import op_key
 from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Blob, JobRequest, Lease, NewArtifact, Scope, Validators
@@ -29,7 +30,7 @@ def own(ledger: Ledger, count: int = 1, *, scope: Scope = HOME, job_type: str = 
 
 
 def lease(ledger: Ledger, owner: str = "w", ttl_s: float = 60) -> Lease:
-    granted = ledger.lease_next_job(owner, ttl_s)
+    granted = classic.lease_next_job(ledger, owner, ttl_s)
     assert granted is not None
     return granted
 

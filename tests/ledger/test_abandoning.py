@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from longshore import classic
 from longshore.domain.model import Scope, Status
 from longshore.domain.outcomes import Blame, Deferred, Failed
 from longshore.domain.settings import HostsSettings
 from longshore.domain.transfer import mirrors
 from longshore.domain.transfer.mirrors import Trail, Tried
 from longshore.ledger import Ledger
+from longshore.ledger.operations import hosts
 from longshore.ledger.operations.give_up_host import GivenUpHost, give_up_host
 from longshore.ledger.operations.hosts import given_up_hosts, hop, rests
 from longshore.ledger.queries.due_work import waits, work_due
@@ -45,7 +47,7 @@ def test_one_probe_speaks_for_the_jobs_of_all_tenants(ledger: Ledger, clock: Clo
     plan(ledger, 7)
     plan(ledger, 5, scope=OTHER)
     plan(ledger, 2, host="good.example")
-    ledger.set_host("good.example", paused=True)
+    ledger.write(hosts.set_host, "good.example", {"paused": True})
     die(ledger, clock)
     assert list(ledger.read(given_up_hosts, defaults=MANNERS)) == ["h.example"]
     first, second = given(ledger, many=10), given(ledger, many=10)
@@ -73,7 +75,7 @@ def test_who_is_planned_after_the_verdict_waits_for_the_next_probe(ledger: Ledge
     assert probe.job_id == late
     settle(ledger, probe, held())
     assert given(ledger).failed == []
-    (host,) = ledger.hosts()
+    (host,) = ledger.read(hosts.hosts)
     assert host.failures == 0
 
 
@@ -121,7 +123,7 @@ def test_a_trail_is_kept_by_hops_and_endings(ledger: Ledger) -> None:
     trail = Trail(tried={0: Tried(0, "http_404", "gone", definite=True)})
     assert ledger.write(hop, granted, "m.example", defaults=MANNERS, trail=trail.text())
     assert mirrors.read(ledger.job(HOME, job_id).trail) == trail
-    ledger.release_lease(granted)
+    classic.release_lease(ledger, granted)
     assert mirrors.read(ledger.job(HOME, job_id).trail) == trail  # nothing said: as it was
     settle(ledger, lease(ledger), Deferred("connect", "x", 0.0, trail=""))
     assert ledger.job(HOME, job_id).trail is None
@@ -131,7 +133,7 @@ def test_progress_gives_its_claim_back(ledger: Ledger) -> None:
     (job_id,) = plan(ledger, 1)
     for _ in range(3):
         granted = lease(ledger)
-        ledger.advance_state(granted, "STREAMING")
+        classic.advance_state(ledger, granted, "STREAMING")
         settle(ledger, granted, Deferred("truncated", "x", 0.0, progressed=True))
     assert (ledger.job(HOME, job_id).claims, ledger.job(HOME, job_id).attempts) == (0, 3)
 

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from longshore import classic
 from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Expect, JobRequest, Scope, Status
 from longshore.domain.outcomes import Released
 from longshore.domain.settings import HostsSettings
 from longshore.errors import BadInput, LeaseLost, NotFound
 from longshore.ledger import Ledger
+from longshore.ledger.queries import lookup
 from longshore.ledger.queries.listing import JobFilter
 from longshore.ledger.transaction import Row, Tx
 from tests.ledger.acts import HOME, finalize, good, held, plan, settle
@@ -86,11 +88,11 @@ def test_every_job_of_a_batch_gets_its_own_effect_result_and_version(ledger: Led
     settled = [good(one) for one in ledger.settle([(lease, held(number)) for number, lease in enumerate(leases)])]
     for number, (lease, intent, end) in enumerate(zip(leases, intents, settled, strict=True)):
         (artifact,) = ledger.results(HOME, lease.job_id)
-        result = ledger.get_effect_result(HOME, intent.key)
+        result = classic.get_effect_result(ledger, HOME, intent.key)
         assert result is not None
         assert (artifact.artifact_id,) == end.artifact_ids
         assert (result["sha256"], result["artifact_id"]) == (f"{number:064x}", artifact.artifact_id)
-        version = ledger.url_version(HOME, lease.job.request.canonical_url or "")
+        version = ledger.read(lookup.url_version, HOME, lease.job.request.canonical_url or "")
         assert version is not None
         assert (version.sha256, version.artifact_id) == (f"{number:064x}", artifact.artifact_id)
     assert not ledger.reconcile_jobs().wrong_counters
@@ -108,7 +110,7 @@ def test_the_same_bytes_and_the_same_url_many_times_in_one_batch(ledger: Ledger)
     assert ledger.budget(HOME.tenant_id)[1].bytes == 70
     same = [end for lease, end in zip(leases, settled, strict=True) if lease.job.request.url == "https://h.example/0"]
     assert len(same) == 51
-    version = ledger.url_version(HOME, "https://h.example/0")
+    version = ledger.read(lookup.url_version, HOME, "https://h.example/0")
     assert version is not None
     assert version.artifact_id == same[-1].artifact_ids[0]
     made = {one.artifact_id: one for end in same for one in ledger.results(HOME, end.job_id)}
@@ -125,5 +127,5 @@ def test_one_lost_lease_among_many_spoils_nothing_and_writes_nothing(ledger: Led
     answers = ledger.settle([(lease, held(number)) for number, lease in enumerate(leases)])
     assert [place for place, answer in enumerate(answers) if isinstance(answer, LeaseLost)] == [33]
     assert ledger.job(HOME, gone.job_id).status is Status.PENDING
-    assert ledger.get_effect_result(HOME, finalize(gone, 33).key) is None
+    assert classic.get_effect_result(ledger, HOME, finalize(gone, 33).key) is None
     assert sum(1 for lease in leases if ledger.results(HOME, lease.job_id)) == 69

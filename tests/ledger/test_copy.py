@@ -14,6 +14,8 @@ from longshore.errors import Conflict, Damaged
 from longshore.ledger import Intent, Ledger
 from longshore.ledger.maintenance import copy
 from longshore.ledger.maintenance.copy import copy_ledger
+from longshore.ledger.operations import hosts
+from longshore.ledger.queries import listing
 
 A, B = Scope("a", "p"), Scope("b", "q")
 
@@ -33,7 +35,7 @@ def fill(where: str | Path) -> None:
             ledger.settle([(lease, Failed("dns", "no name")) for lease in rest])
             ledger.retry(scope, [rest[0].job_id])
             ledger.plan(scope, [JobRequest("own", "k", params={"n": 1}, inputs=done.artifact_ids)])
-        ledger.set_host("a.example", concurrency=3)
+        ledger.write(hosts.set_host, "a.example", {"concurrency": 3})
 
 
 def facts(where: str | Path) -> dict[str, object]:
@@ -44,7 +46,7 @@ def facts(where: str | Path) -> dict[str, object]:
                 ledger.artifacts(scope).items,
                 ledger.failures(scope),
                 ledger.counts(scope),
-                ledger.events_after(scope, 0),
+                ledger.read(listing.events_after, scope, 0),
                 [ledger.timeline(scope, job.job_id) for job in ledger.jobs(scope).items],
             )
             for scope in (A, B)
@@ -67,9 +69,9 @@ def test_there_and_back_again_is_the_same(tmp_path: Path, postgres_dsn: str, mon
                 A, [download_request("https://a.example/1"), download_request("https://a.example/new")]
             )
             assert [item.created for item in planned] == [False, True]
-            last = ledger.last_event(A)
+            last = ledger.read(listing.last_event, A)
             ledger.cancel(A, [planned[1].job_id])
-            assert [event.kind for event in ledger.events_after(A, last)] == ["canceled"]
+            assert [event.kind for event in ledger.read(listing.events_after, A, last)] == ["canceled"]
 
 
 def test_an_interrupted_copy_is_gone_on_with(

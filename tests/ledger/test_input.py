@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from longshore import classic
 from longshore.domain.model import JobRequest, Scope, Status
 from longshore.domain.outcomes import Deferred
+from longshore.domain.settings import HostsSettings
 from longshore.errors import BadInput, Conflict, EffectInDoubt, LeaseLost, LongshoreError, NotFound, ResultTooLarge
 from longshore.ledger import Intent, Ledger, Move
+from longshore.ledger.operations import effects, hosts
 from tests.ledger.acts import HOME, downloads, good, lease, plan
 from tests.support.ledgers import Clock
 
@@ -41,9 +44,9 @@ BAD_CALLS: dict[str, Callable[[Ledger], object]] = {
     "upper-case tenant": lambda ledger: ledger.plan(Scope("Tenant", "p"), [ONE]),
     "tenant that climbs": lambda ledger: ledger.plan(Scope("..", "p"), [ONE]),
     "empty project": lambda ledger: ledger.counts(Scope("a", "")),
-    "host of nothing": lambda ledger: ledger.set_host("", paused=True),
-    "negative rate": lambda ledger: ledger.set_host("h", rate_per_s=-1),
-    "unknown host setting": lambda ledger: ledger.set_host("h", colour="red"),
+    "host of nothing": lambda ledger: ledger.write(hosts.set_host, "", {"paused": True}),
+    "negative rate": lambda ledger: ledger.write(hosts.set_host, "h", {"rate_per_s": -1}),
+    "unknown host setting": lambda ledger: ledger.write(hosts.set_host, "h", {"colour": "red"}),
     "torrent without a book": lambda ledger: ledger.plan(HOME, [JobRequest("torrent", "k")]),
 }
 
@@ -64,9 +67,11 @@ def test_a_bad_text_is_refused_wherever_it_stands(ledger: Ledger, kind: str) -> 
         with pytest.raises(BadInput, match=r"must be|empty|NUL|characters|normal form"):
             ledger.plan(HOME, [*downloads(1), replace(ONE, **{name: bad})])
     for action in (
-        lambda: ledger.plan_job_if_absent(HOME, work_id=bad, artifact_id="a", canonical_url="https://h.example"),
+        lambda: classic.plan_job_if_absent(
+            ledger, HOME, work_id=bad, artifact_id="a", canonical_url="https://h.example"
+        ),
         lambda: ledger.job(HOME, bad),
-        lambda: ledger.get_effect_result(HOME, bad),
+        lambda: classic.get_effect_result(ledger, HOME, bad),
         lambda: ledger.results(HOME, bad),
         lambda: ledger.held(HOME, bad),
     ):
@@ -79,27 +84,27 @@ def test_an_unknown_stage_or_job_is_named(ledger: Ledger) -> None:
     plan(ledger)
     granted = lease(ledger)
     with pytest.raises(BadInput, match="DANCING"):
-        ledger.advance_state(granted, "DANCING")
+        classic.advance_state(ledger, granted, "DANCING")
     assert isinstance(ledger.advance([Move(granted, "queued")])[0], BadInput)
     with pytest.raises(NotFound, match="nope"):
         ledger.job(HOME, "nope")
     with pytest.raises(NotFound):
-        ledger.get_current_state(HOME, "nope")
+        classic.get_current_state(ledger, HOME, "nope")
 
 
 @pytest.mark.parametrize("bad", ["job", None, 5], ids=repr)
 def test_what_is_no_lease_is_refused(ledger: Ledger, bad: Any) -> None:
     for verb in (
         lambda: ledger.settle([(bad, Deferred("connect", "x", 1.0))]),
-        lambda: ledger.renew_lease(bad),
-        lambda: ledger.release_lease(bad),
-        lambda: ledger.advance_state(bad, "STREAMING"),
+        lambda: classic.renew_lease(ledger, bad),
+        lambda: classic.release_lease(ledger, bad),
+        lambda: classic.advance_state(ledger, bad, "STREAMING"),
         lambda: ledger.advance([Move(bad, "STREAMING")]),
-        lambda: ledger.run_effect(bad, "A", "k", dict),
+        lambda: classic.run_effect(ledger, bad, "A", "k", dict),
         lambda: ledger.begin([bad]),
         lambda: ledger.confirm(bad, "k", {}),
-        lambda: ledger.complete(bad),
-        lambda: ledger.hop(bad, "h.example"),
+        lambda: classic.complete(ledger, bad),
+        lambda: ledger.write(hosts.hop, bad, "h.example", defaults=HostsSettings()),
     ):
         with pytest.raises(BadInput):
             verb()
@@ -110,21 +115,20 @@ def test_an_outcome_of_wrong_types_is_refused_and_the_lease_lives_on(ledger: Led
     granted: Any = lease(ledger)
     bad: Any = None
     for verb in (
-        lambda: ledger.fail(granted, "no_such_reason", "m"),
-        lambda: ledger.fail(granted, bad, "m"),
-        lambda: ledger.fail(granted, "http_404", bad),
-        lambda: ledger.defer(granted, "connect", "m", "soon"),  # type: ignore[arg-type]
-        lambda: ledger.complete(granted, ["no artifact"]),  # type: ignore[list-item]
-        lambda: ledger.complete(granted, []),
+        lambda: classic.fail(ledger, granted, "no_such_reason", "m"),
+        lambda: classic.fail(ledger, granted, bad, "m"),
+        lambda: classic.fail(ledger, granted, "http_404", bad),
+        lambda: classic.defer(ledger, granted, "connect", "m", "soon"),  # type: ignore[arg-type]
+        lambda: classic.complete(ledger, granted, ["no artifact"]),  # type: ignore[list-item]
+        lambda: classic.complete(ledger, granted, []),
         lambda: ledger.cancel(HOME, job_id),
         lambda: ledger.job(("home", "main"), job_id),  # type: ignore[arg-type]
         lambda: ledger.plan(bad, []),
-        lambda: list(ledger.plan_stream(HOME, [ONE], batch=0)),
     ):
         with pytest.raises(BadInput):
             verb()
     assert ledger.job(HOME, job_id).stage == "LEASED"
-    ledger.renew_lease(granted)
+    classic.renew_lease(ledger, granted)
 
 
 @pytest.mark.parametrize("delay_s", [-1.0, float("nan"), float("inf")])
@@ -142,20 +146,22 @@ def test_a_result_is_stored_whole_or_refused_before_the_effect(ledger: Ledger) -
         ran.append(name)
         return {"code": "OK", "text": "x" * size}
 
-    large = ledger.run_effect(granted, "A", "large", lambda: effect("large", 1 << 20))
-    assert ledger.get_effect_result(HOME, "large") == large
+    large = classic.run_effect(ledger, granted, "A", "large", lambda: effect("large", 1 << 20))
+    assert classic.get_effect_result(ledger, HOME, "large") == large
     with pytest.raises(ResultTooLarge):
-        ledger.run_effect(granted, "A", "announced", lambda: effect("announced", 5_000_000), max_result=5_000_000)
+        classic.run_effect(
+            ledger, granted, "A", "announced", lambda: effect("announced", 5_000_000), max_result=5_000_000
+        )
     assert ran == ["large"]
     with pytest.raises(ResultTooLarge):
-        ledger.run_effect(granted, "A", "surprise", lambda: effect("surprise", 5_000_000))
-    assert ledger.get_effect_result(HOME, "surprise") is None
+        classic.run_effect(ledger, granted, "A", "surprise", lambda: effect("surprise", 5_000_000))
+    assert classic.get_effect_result(ledger, HOME, "surprise") is None
     with pytest.raises(BadInput):
-        ledger.run_effect(granted, "A", "list", lambda: [1])  # type: ignore[arg-type,return-value]
+        classic.run_effect(ledger, granted, "A", "list", lambda: [1])  # type: ignore[arg-type,return-value]
     with pytest.raises(ResultTooLarge):
-        ledger.run_effect(granted, "A", "once", lambda: effect("once", 5_000_000), effect_class="opaque")
+        classic.run_effect(ledger, granted, "A", "once", lambda: effect("once", 5_000_000), effect_class="opaque")
     with pytest.raises(EffectInDoubt):  # it happened: it is not repeated silently
-        ledger.run_effect(granted, "A", "once", lambda: effect("once", 5), effect_class="opaque")
+        classic.run_effect(ledger, granted, "A", "once", lambda: effect("once", 5), effect_class="opaque")
     assert ran.count("once") == 1
 
 
@@ -167,23 +173,6 @@ def test_one_key_means_one_request(ledger: Ledger) -> None:
     assert isinstance(ledger.begin([Intent(two, "POST", "k", "keyed", "request-1")])[0], Conflict)
     with pytest.raises(BadInput):
         ledger.begin([Intent(one, "POST", "k2", "magic")])  # type: ignore[arg-type]
-
-
-def test_an_endless_list_is_planned_batch_by_batch(ledger: Ledger) -> None:
-    """Each answer is durable when it is given, and no more than a batch was taken from the list."""
-    taken = []
-
-    def endless() -> Iterator[JobRequest]:
-        for request in downloads(1_000):
-            taken.append(request)
-            yield request
-
-    stream = ledger.plan_stream(HOME, endless(), batch=10)
-    first = [next(stream) for _ in range(15)]
-    assert (len(taken), ledger.counts(HOME)[Status.PENDING]) == (20, 20)
-    again = list(ledger.plan_stream(HOME, downloads(15), batch=4))
-    assert [planned.job_id for planned in again] == [planned.job_id for planned in first]
-    assert not any(planned.created for planned in again)
 
 
 def test_a_constraint_that_fails_is_told_and_not_taken_for_a_known_job(ledger: Ledger) -> None:
@@ -201,8 +190,8 @@ def test_an_effect_that_another_lease_runs_is_not_done(ledger: Ledger, clock: Cl
     good(ledger.begin([Intent(runs, "SEND", "k", "keyed")])[0])
     assert isinstance(ledger.begin([Intent(late, "SEND", "k", "keyed")])[0], LeaseLost)
     with pytest.raises(LeaseLost):
-        ledger.run_effect(late, "SEND", "k", dict)
-    assert ledger.get_effect_result(HOME, "k") is None
+        classic.run_effect(ledger, late, "SEND", "k", dict)
+    assert classic.get_effect_result(ledger, HOME, "k") is None
 
 
 @pytest.mark.parametrize(
@@ -222,8 +211,8 @@ def test_an_unfinished_intent_of_a_dead_process_is_recovered_by_its_class(
         ledger.confirm(dead, "k", {"code": "OK"})
     if state == "in_doubt":
         with pytest.raises(EffectInDoubt):
-            ledger.run_effect(heir, "SEND", "k", lambda: {"sent": 2}, effect_class="opaque", fingerprint="f")
-        assert ledger.get_effect_result(HOME, "k") is None
+            classic.run_effect(ledger, heir, "SEND", "k", lambda: {"sent": 2}, effect_class="opaque", fingerprint="f")
+        assert classic.get_effect_result(ledger, HOME, "k") is None
     else:
         ledger.confirm(heir, "k", {"code": "OK", "job": job_id})
         assert good(ledger.begin([Intent(heir, "SEND", "k", effect_class, "f")])[0]).state == "confirmed"
@@ -248,7 +237,7 @@ def test_a_transactional_effect_has_no_window(ledger: Ledger) -> None:
     with pytest.raises(ZeroDivisionError):
         ledger.write(transactional, intent, fails)
     assert ledger.counts(HOME)[Status.PENDING] == 0
-    assert ledger.unfinished(HOME, granted.job_id) == []
+    assert ledger.read(effects.unfinished, HOME, granted.job_id) == []
     first = ledger.write(transactional, intent, act)
     assert ledger.write(transactional, intent, fails) == first
     assert ledger.counts(HOME)[Status.PENDING] == 1

@@ -57,9 +57,8 @@ INSIDE = {
 }  # fmt: skip
 # Methods of Ledger that are not named after a verb: how verbs are run, or other names for plan, claim, renew and settle.
 OTHER_METHODS = {
-    "apply_migration", "claim_async", "claiming", "close", "complete", "defer", "fail", "plan_begun", "plan_stream", "skip",
-    "give_up", "lease_next_job", "now", "queue_length", "read", "read_async",
-    "release_lease", "renew_lease", "run_effect", "served", "write_async", "write",
+    "apply_migration", "claim_async", "close", "plan_begun", "give_up", "now", "queue_length", "read", "read_async",
+    "write_async", "write",
 }  # fmt: skip
 STRANGERS = {"another tenant": Scope("b", "p"), "another project": Scope("a", "q")}
 

@@ -7,11 +7,13 @@ from itertools import pairwise
 
 import pytest
 
+from longshore import classic
 from longshore.domain.model import SECOND, Lease, Scope, Status
 from longshore.domain.outcomes import Canceled, Deferred, Failed, Released
 from longshore.domain.settings import HostSettings, HostsSettings
 from longshore.errors import InvalidTransition, LeaseLost
 from longshore.ledger import Ledger, Move
+from longshore.ledger.operations import hosts
 from tests.ledger.acts import HOME, finalize, good, held, lease, own, plan, settle
 from tests.support.ledgers import Clock
 
@@ -25,7 +27,7 @@ def hosts_of(leases: list[Lease]) -> Counter[str]:
 def test_an_expired_lease_is_claimable_again_with_a_new_epoch(ledger: Ledger, clock: Clock) -> None:
     plan(ledger)
     old = lease(ledger, "one", 10)
-    ledger.advance_state(old, "STREAMING")
+    classic.advance_state(ledger, old, "STREAMING")
     clock.sleep(10)  # the very moment of the end counts as over
     new = lease(ledger, "two", 10)
     assert (new.job_id, new.epoch, new.job.stage) == (old.job_id, 2, "LEASED")
@@ -49,10 +51,10 @@ def test_every_write_of_a_lost_lease_is_refused_and_changes_nothing(ledger: Ledg
     assert [type(answer) for answer in answers] == [LeaseLost] * len(answers)
     assert ledger.renew([zombie], 60).lost == {(job_id, 1)}
     for raising in (
-        lambda: ledger.hop(zombie, "other.example"),
+        lambda: ledger.write(hosts.hop, zombie, "other.example", defaults=HostsSettings()),
         lambda: ledger.confirm(zombie, "k", {}),
-        lambda: ledger.run_effect(zombie, "X", "k", dict),
-        lambda: ledger.release_lease(zombie),
+        lambda: classic.run_effect(ledger, zombie, "X", "k", dict),
+        lambda: classic.release_lease(ledger, zombie),
     ):
         with pytest.raises(LeaseLost):
             raising()
@@ -85,7 +87,7 @@ def test_terminal_is_final(ledger: Ledger) -> None:
     settle(ledger, granted, Failed("http_404", "gone"))
     assert isinstance(ledger.settle([(granted, held())])[0], LeaseLost)
     assert ledger.cancel(HOME, [granted.job_id]).unchanged == (granted.job_id,)
-    assert ledger.lease_next_job("w") is None
+    assert classic.lease_next_job(ledger, "w") is None
 
 
 def test_higher_priority_first_then_the_order_of_planning(ledger: Ledger) -> None:
@@ -221,11 +223,11 @@ def test_a_breaker_opens_after_faults_in_a_row_and_closes_after_a_success(ledger
 
 def test_a_paused_host_waits_until_it_is_let_go(ledger: Ledger) -> None:
     plan(ledger, 2)
-    ledger.set_host("h.example", paused=True)
+    ledger.write(hosts.set_host, "h.example", {"paused": True})
     assert ledger.claim("w", limit=9, ttl_s=60) == []
-    ledger.set_host("h.example", paused=False, concurrency=1)
+    ledger.write(hosts.set_host, "h.example", {"paused": False, "concurrency": 1})
     assert len(ledger.claim("w", limit=9, ttl_s=60)) == 1
-    (shown,) = ledger.hosts()
+    (shown,) = ledger.read(hosts.hosts)
     assert (shown.host, shown.concurrency, shown.in_flight) == ("h.example", 1, 1)
 
 
@@ -234,9 +236,9 @@ def test_a_hop_takes_a_slot_of_the_other_host(ledger: Ledger) -> None:
     plan(ledger, 2)
     plan(ledger, 1, host="cdn.example")
     first, second = ledger.claim("w", limit=2, ttl_s=60, defaults=polite)
-    assert not ledger.hop(first, second.job.request.host)  # full
+    assert not ledger.write(hosts.hop, first, second.job.request.host, defaults=polite)  # full
     settle(ledger, second, held(2))
-    assert ledger.hop(first, "cdn.example")
+    assert ledger.write(hosts.hop, first, "cdn.example", defaults=polite)
     assert hosts_of(ledger.claim("w", limit=9, ttl_s=60, defaults=polite)) == {"h.example": 1}
 
 
@@ -244,10 +246,10 @@ def test_a_learned_host_becomes_the_claim_key(ledger: Ledger, clock: Clock) -> N
     (job_id,) = plan(ledger, host="doi.example")
     granted = lease(ledger)
     settle(ledger, granted, Deferred("host_busy", "full", 5.0, counts=False, host="publisher.example"))
-    ledger.set_host("publisher.example", paused=True)
+    ledger.write(hosts.set_host, "publisher.example", {"paused": True})
     clock.sleep(6)
-    assert ledger.lease_next_job("w") is None
-    ledger.set_host("publisher.example", paused=False)
+    assert classic.lease_next_job(ledger, "w") is None
+    ledger.write(hosts.set_host, "publisher.example", {"paused": False})
     again = lease(ledger)
     assert (again.job_id, again.job.request.host, again.job.attempts) == (job_id, "publisher.example", 0)
 
@@ -264,7 +266,7 @@ def test_waiting_jobs_come_when_they_are_due_and_not_before(ledger: Ledger, cloc
     )
     assert waiting.next_attempt_at == clock.now + 20 * SECOND == ledger.next_due()
     clock.sleep(19)
-    assert ledger.lease_next_job("w") is None
+    assert classic.lease_next_job(ledger, "w") is None
     clock.sleep(1)
     assert lease(ledger).job_id == job_id
 
@@ -273,7 +275,7 @@ def test_a_job_that_kills_its_workers_is_over_after_max_claims(ledger: Ledger, c
     poison, *_ = plan(ledger, 1)
     for _ in range(3):
         granted = ledger.claim("w", limit=1, ttl_s=10, max_claims=3)[0]
-        ledger.advance_state(granted, "STREAMING")
+        classic.advance_state(ledger, granted, "STREAMING")
         clock.sleep(11)
     assert ledger.claim("w", limit=1, ttl_s=10, max_claims=3) == []
     job = ledger.job(HOME, poison)
@@ -294,7 +296,7 @@ def test_advance_moves_along_the_table_and_nowhere_else(ledger: Ledger) -> None:
     assert ledger.advance([Move(one, "HEAD_DONE"), Move(two, "INDEXED"), Move(one, "STREAMING")])[0::2] == [None, None]
     assert isinstance(ledger.advance([Move(one, "HEAD_DONE")])[0], InvalidTransition)
     assert isinstance(ledger.advance([Move(two, "FAILED")])[0], InvalidTransition)  # endings are settled
-    assert ledger.get_current_state(HOME, two.job_id) == "LEASED"
+    assert classic.get_current_state(ledger, HOME, two.job_id) == "LEASED"
 
 
 def test_renewing_tells_who_should_stop(ledger: Ledger) -> None:
@@ -312,7 +314,7 @@ def test_a_cancel_that_nobody_lives_to_see_happens_when_the_lease_ends(ledger: L
     lease(ledger, "dead", 10)
     ledger.cancel(HOME, [job_id])
     clock.sleep(11)
-    assert ledger.lease_next_job("w") is None
+    assert classic.lease_next_job(ledger, "w") is None
     assert ledger.job(HOME, job_id).status is Status.CANCELED
 
 
@@ -337,7 +339,7 @@ def test_torrents_are_claimed_only_by_name_and_go_on_without_a_lease(ledger: Led
     assert ledger.claim("w", limit=9, ttl_s=60, job_types=["torrent"]) == []
     (granted,) = ledger.claim("w", limit=1, ttl_s=10, scope=HOME, job_ids=[planned.job_id], job_types=["torrent"])
     clock.sleep(11)
-    ledger.cleanup_stale_leases()
+    classic.cleanup_stale_leases(ledger)
     job = ledger.job(HOME, planned.job_id)
     assert (job.status, job.stage, job.lease_owner) == (Status.PROCESSING, "downloading", None)
     assert ledger.counts(HOME)[Status.PROCESSING] == 1

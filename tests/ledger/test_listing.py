@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from longshore import classic
 from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Blob, JobRequest, Lease, NewArtifact, Scope, Status
 from longshore.domain.outcomes import Completed, Deferred, Failed, Outcome, Reused
@@ -188,7 +189,7 @@ def test_a_timeline_tells_planning_grants_events_and_effects(ledger: Ledger, clo
     (job_id,) = plan(ledger, A, 1)
     clock.sleep(1)
     (lease,) = ledger.claim("w1", limit=1, ttl_s=60)
-    ledger.run_effect(lease, "HEAD", "key-1", lambda: {"status": 200})
+    classic.run_effect(ledger, lease, "HEAD", "key-1", lambda: {"status": 200})
     clock.sleep(1)
     ledger.settle([(lease, Deferred("connect", "refused", 5.0))])
     clock.sleep(10)
@@ -207,22 +208,22 @@ def test_a_timeline_tells_planning_grants_events_and_effects(ledger: Ledger, clo
 
 
 def test_events_are_read_in_order_and_only_once(ledger: Ledger) -> None:
-    start = ledger.last_event(A)
+    start = ledger.read(listing.last_event, A)
     ids = plan(ledger, A, 6)
     plan(ledger, B, 2, "b.example")
     settle_all(ledger, A, Failed("http_404", "gone"), 6)
     settle_all(ledger, B, Failed("http_404", "gone"), 2)
     seen, seq = [], start
-    while events := ledger.events_after(A, seq, limit=4):
+    while events := ledger.read(listing.events_after, A, seq, limit=4):
         assert all(event.seq > seq for event in events)
         seen += [event.job_id for event in events]
         seq = events[-1].seq
     assert sorted(seen, key=str) == sorted(ids)
-    assert ledger.last_event(A) == seq
-    assert ledger.events_after(A, seq) == []
+    assert ledger.read(listing.last_event, A) == seq
+    assert ledger.read(listing.events_after, A, seq) == []
     for bad in (-1, True, "1", 1 << 63):
         with pytest.raises(BadInput):
-            ledger.events_after(A, bad)  # type: ignore[arg-type]
+            ledger.read(listing.events_after, A, bad)  # type: ignore[arg-type]
 
 
 def test_artifacts_are_found_by_hash_url_work_and_type(ledger: Ledger) -> None:
@@ -278,16 +279,16 @@ def test_provenance_names_every_job_of_the_bytes(ledger: Ledger) -> None:
     (lease,) = ledger.claim("w", limit=1, ttl_s=60, scope=A, job_ids=[other])
     ledger.settle([(lease, Reused(source, artifact_id))])
     user = ledger.plan(A, [JobRequest("extract", "k", inputs=(artifact_id,))])[0].job_id
-    links = {link.job_id: link for link in ledger.provenance(A, artifact_id)}
+    links = {link.job_id: link for link in ledger.read(listing.provenance, A, artifact_id)}
     assert links.keys() == {source, other, user}
     assert (links[source].role, links[source].url, links[source].work_id) == ("result", "https://one.example/x", "W1")
     assert (links[other].role, links[user].role) == ("result", "input")
     with pytest.raises(NotFound):
-        ledger.provenance(B, artifact_id)
+        ledger.read(listing.provenance, B, artifact_id)
 
 
 def test_leases_and_the_oldest_ready_job(ledger: Ledger, clock: Clock) -> None:
-    assert ledger.leases() == []
+    assert ledger.read(listing.leases) == []
     assert ledger.read(listing.oldest_ready, A) is None
     plan(ledger, A, 2)
     first = clock.now
@@ -296,7 +297,7 @@ def test_leases_and_the_oldest_ready_job(ledger: Ledger, clock: Clock) -> None:
     assert ledger.read(listing.oldest_ready, A) == first
     ledger.claim("w1", limit=2, ttl_s=60, scope=A)
     ledger.claim("w2", limit=1, ttl_s=90, scope=B)
-    assert [(worker.owner, worker.leases) for worker in ledger.leases()] == [("w1", 2), ("w2", 1)]
+    assert [(worker.owner, worker.leases) for worker in ledger.read(listing.leases)] == [("w1", 2), ("w2", 1)]
     assert ledger.read(listing.oldest_ready, A) is None
 
 
@@ -306,7 +307,7 @@ def test_one_tenant_sees_nothing_of_another(ledger: Ledger) -> None:
     ledger.begin([Intent(lease, "HEAD", "k")])
     assert ledger.jobs(B).items == []
     assert sum(ledger.counts(B).values()) == 0
-    assert ledger.events_after(B, 0) == []
+    assert ledger.read(listing.events_after, B, 0) == []
     assert ledger.matching_ids(B, JobFilter()) == []
     with pytest.raises(NotFound):
         ledger.job(B, ids[0])

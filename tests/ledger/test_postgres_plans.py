@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from longshore import classic
 from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Scope, Status
 from longshore.domain.outcomes import Deferred
@@ -111,7 +112,7 @@ def _looked_at(tx: Any) -> int:
 
 def test_a_claim_touches_what_it_takes(big: tuple[Ledger, Clock]) -> None:
     ledger, _ = big
-    options = {"ttl_s": 600, **ledger.claiming(defaults=FREE)}
+    options = {"ttl_s": 600, "defaults": FREE, "after_tenant": ""}
     touched(ledger, leasing.claim, "warm", limit=1, **options)
     for limit in (1, 20, 200):
         leases, rows = touched(ledger, leasing.claim, "w", limit=limit, **options)
@@ -172,7 +173,7 @@ def test_a_page_touches_what_it_shows(big: tuple[Ledger, Clock], wanted: JobFilt
 
 def test_a_sweep_touches_what_it_finds(big: tuple[Ledger, Clock]) -> None:
     ledger, clock = big
-    ledger.cleanup_stale_leases()
+    classic.cleanup_stale_leases(ledger)
     _, nothing = touched(ledger, expiry.cleanup_stale_leases)
     assert nothing <= 50
     leases = ledger.claim("swept", limit=100, ttl_s=30, defaults=FREE)

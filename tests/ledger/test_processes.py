@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from longshore import classic
 from longshore.domain.model import Scope, Status
 from longshore.errors import LeaseLost
 from longshore.ledger import Ledger, Move, schema
@@ -121,7 +122,7 @@ def test_a_zombie_that_wakes_up_changes_nothing(tmp_path: Path) -> None:
         with workers(where, ["zombie"], LONGSHORE_FAILPOINTS="ledger.committed=stop@2") as (process,):
             # It claimed and advanced; the settle that follows comes too late.
             until(lambda: _state(process.pid) == "T", "the zombie to stop")
-            assert ledger.get_current_state(HOME, job_id) == "STREAMING"
+            assert classic.get_current_state(ledger, HOME, job_id) == "STREAMING"
             assert ledger.release_dead(["zombie"]) == 1  # as if its TTL were over
             heir = lease(ledger, "heir")
             settle(ledger, heir, held(3))
@@ -147,8 +148,8 @@ def test_processes_share_one_file_without_busy_errors(tmp_path: Path) -> None:
             plan(two, 1, start=number, scope=Scope("other", "p"))
         granted = lease(one)
         with pytest.raises(LeaseLost):
-            two.advance_state(
-                type(granted)(granted.scope, granted.job_id, 9, "thief", granted.until, granted.job), "STREAMING"
+            classic.advance_state(
+                two, type(granted)(granted.scope, granted.job_id, 9, "thief", granted.until, granted.job), "STREAMING"
             )
         assert two.advance([Move(granted, "STREAMING")]) == [
             None

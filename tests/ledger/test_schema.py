@@ -15,6 +15,7 @@ from typing import Any
 import apsw
 import pytest
 
+from longshore import classic
 from longshore.domain import kinds
 from longshore.domain.model import Scope
 from longshore.domain.outcomes import Failed
@@ -122,7 +123,7 @@ def test_completed_needs_a_result(path: Path) -> None:
     with Ledger.open(path) as ledger:
         plan(ledger)
         granted = lease(ledger)
-        ledger.advance_state(granted, "FINALIZED")
+        classic.advance_state(ledger, granted, "FINALIZED")
     with opened(path) as connection:
         end = "UPDATE jobs SET status='completed', stage='INDEXED', completed_at=1, lease_owner=NULL, lease_until=NULL, slot_host=NULL"
         assert "result" in refused(lambda: connection.execute(end).fetchall())
@@ -153,7 +154,7 @@ def test_the_views_have_the_seeds_columns(path: Path) -> None:
             have = [row[1] for row in connection.execute(f"SELECT * FROM pragma_table_info('{view}')")]
             assert set(columns.split()) <= set(have), view
     with Ledger.open(path) as ledger:
-        ledger.plan_job_if_absent(HOME, work_id="w", artifact_id="a", canonical_url="https://h.example/1")
+        classic.plan_job_if_absent(ledger, HOME, work_id="w", artifact_id="a", canonical_url="https://h.example/1")
     with opened(path) as connection:
         row = connection.execute("SELECT work_id, artifact_id, canonical_url, state FROM artifact_jobs").get
         assert row == ("w", "a", "https://h.example/1", "PLANNED")
@@ -294,6 +295,6 @@ def test_a_wrong_move_is_our_error_when_the_database_finds_it(path: Path) -> Non
     with Ledger.open(path) as ledger:
         plan(ledger)
         granted = lease(ledger)
-        ledger.advance_state(granted, "STREAMING")
+        classic.advance_state(ledger, granted, "STREAMING")
         with pytest.raises(InvalidTransition):
             ledger.write(lambda tx: tx.many("move_stage", [("HEAD_DONE", 0, 1, 1, granted.epoch)]))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from longshore import classic
 from longshore.domain.identity.keys import job_key, op_key
 from longshore.domain.model import NewArtifact, Scope, Status, Validators
 from longshore.domain.outcomes import Failed
 from longshore.errors import BadInput, InvalidTransition, LeaseLost
 from longshore.ledger import Ledger
+from longshore.ledger.operations import effects
 from tests.ledger.acts import HOME, blob, downloads, finalize, good, held, lease, plan, settle
 from tests.support.ledgers import Clock
 
@@ -21,61 +23,61 @@ def test_keys_are_deterministic() -> None:
 
 
 def test_double_plan_gives_the_same_job(ledger: Ledger) -> None:
-    first = ledger.plan_job_if_absent(HOME, **TRIPLE)
-    assert ledger.plan_job_if_absent(HOME, **TRIPLE) == first
+    first = classic.plan_job_if_absent(ledger, HOME, **TRIPLE)
+    assert classic.plan_job_if_absent(ledger, HOME, **TRIPLE) == first
     assert ledger.counts(HOME)[Status.PENDING] == 1
 
 
 def test_two_workers_get_one_lease(ledger: Ledger) -> None:
     plan(ledger)
-    assert ledger.lease_next_job("one") is not None
-    assert ledger.lease_next_job("two") is None
+    assert classic.lease_next_job(ledger, "one") is not None
+    assert classic.lease_next_job(ledger, "two") is None
 
 
 def test_planned_to_streaming_raises(ledger: Ledger, clock: Clock) -> None:
     """Without a lease nothing moves; with an expired one neither; and a RuntimeError it is."""
     plan(ledger)
     granted = lease(ledger)
-    ledger.release_lease(granted)
+    classic.release_lease(ledger, granted)
     with pytest.raises(LeaseLost):
-        ledger.advance_state(granted, "STREAMING")
+        classic.advance_state(ledger, granted, "STREAMING")
     again = lease(ledger)
-    ledger.advance_state(again, "HEAD_DONE")
+    classic.advance_state(ledger, again, "HEAD_DONE")
     with pytest.raises(InvalidTransition) as caught:
-        ledger.advance_state(again, "LEASED")
+        classic.advance_state(ledger, again, "LEASED")
     assert isinstance(caught.value, RuntimeError)
-    assert ledger.get_current_state(HOME, again.job_id) == "HEAD_DONE"
+    assert classic.get_current_state(ledger, HOME, again.job_id) == "HEAD_DONE"
 
 
 def test_allowed_from_narrows_the_table(ledger: Ledger) -> None:
     plan(ledger)
     granted = lease(ledger)
     with pytest.raises(RuntimeError, match="LEASED"):
-        ledger.advance_state(granted, to_state="STREAMING", allowed_from=("HEAD_DONE", "RESUME_OK"))
-    assert ledger.get_current_state(HOME, granted.job_id) == "LEASED"
-    ledger.advance_state(granted, to_state="HEAD_DONE", allowed_from=("LEASED",))
-    ledger.advance_state(granted, to_state="STREAMING", allowed_from=("HEAD_DONE", "RESUME_OK"))
+        classic.advance_state(ledger, granted, to_state="STREAMING", allowed_from=("HEAD_DONE", "RESUME_OK"))
+    assert classic.get_current_state(ledger, HOME, granted.job_id) == "LEASED"
+    classic.advance_state(ledger, granted, to_state="HEAD_DONE", allowed_from=("LEASED",))
+    classic.advance_state(ledger, granted, to_state="STREAMING", allowed_from=("HEAD_DONE", "RESUME_OK"))
     with pytest.raises(BadInput):
-        ledger.advance_state(granted, to_state="FINALIZED", allowed_from=("DANCING",))
-    ledger.release_lease(granted)
+        classic.advance_state(ledger, granted, to_state="FINALIZED", allowed_from=("DANCING",))
+    classic.release_lease(ledger, granted)
     with pytest.raises(RuntimeError):
-        ledger.advance_state(granted, to_state="FINALIZED", allowed_from=("STREAMING",))
+        classic.advance_state(ledger, granted, to_state="FINALIZED", allowed_from=("STREAMING",))
 
 
 def test_every_way_to_end_one_lease(ledger: Ledger, clock: Clock) -> None:
     plan(ledger, 4)
     one, two, three, four = ledger.claim("w", limit=4, ttl_s=60)
-    done = ledger.complete(one, [NewArtifact(blob(1))], validators=Validators('"v1"'), facts={"n": 1})
+    done = classic.complete(ledger, one, [NewArtifact(blob(1))], validators=Validators('"v1"'), facts={"n": 1})
     assert (done.stage, ledger.job(HOME, one.job_id).status) == ("INDEXED", Status.COMPLETED)
-    assert ledger.fail(two, "http_404", "gone").status is Status.FAILED
-    assert ledger.defer(three, "connect", "away", 30.0, counts=False).status is Status.PENDING
-    assert ledger.skip(four, one.job_id, done.artifact_ids[0]).stage == "SKIPPED_DUPLICATE"
+    assert classic.fail(ledger, two, "http_404", "gone").status is Status.FAILED
+    assert classic.defer(ledger, three, "connect", "away", 30.0, counts=False).status is Status.PENDING
+    assert classic.skip(ledger, four, one.job_id, done.artifact_ids[0]).stage == "SKIPPED_DUPLICATE"
     for again in (
-        lambda: ledger.complete(one, [NewArtifact(blob(2))]),
-        lambda: ledger.fail(two, "http_404", "gone"),
-        lambda: ledger.defer(three, "connect", "away", 1.0),
-        lambda: ledger.skip(four, one.job_id, done.artifact_ids[0]),
-        lambda: ledger.release_lease(one),
+        lambda: classic.complete(ledger, one, [NewArtifact(blob(2))]),
+        lambda: classic.fail(ledger, two, "http_404", "gone"),
+        lambda: classic.defer(ledger, three, "connect", "away", 1.0),
+        lambda: classic.skip(ledger, four, one.job_id, done.artifact_ids[0]),
+        lambda: classic.release_lease(ledger, one),
     ):
         with pytest.raises(LeaseLost):
             again()
@@ -100,24 +102,24 @@ def test_finalize_twice_gives_the_stored_result(ledger: Ledger) -> None:
         ran.append(1)
         return {"code": "OK", "final_path": "x", "size": 3}
 
-    first = ledger.run_effect(granted, kind="FINALIZE", opkey=key, effect_fn=effect)
-    assert ledger.run_effect(granted, "FINALIZE", key, effect) == first
+    first = classic.run_effect(ledger, granted, kind="FINALIZE", opkey=key, effect_fn=effect)
+    assert classic.run_effect(ledger, granted, "FINALIZE", key, effect) == first
     assert len(ran) == 1
-    assert ledger.get_effect_result(HOME, key) == first
+    assert classic.get_effect_result(ledger, HOME, key) == first
 
 
 def test_renew_only_by_the_owner(ledger: Ledger, clock: Clock) -> None:
     plan(ledger)
     old = lease(ledger, "one", 10)
-    assert ledger.renew_lease(old, 10) == clock.now + 10_000_000
+    assert classic.renew_lease(ledger, old, 10) == clock.now + 10_000_000
     clock.sleep(11)
     with pytest.raises(LeaseLost):
-        ledger.renew_lease(old, 10)
+        classic.renew_lease(ledger, old, 10)
     new = lease(ledger, "two", 10)
     assert new.epoch == old.epoch + 1
     with pytest.raises(LeaseLost):
-        ledger.renew_lease(old, 10)
-    ledger.renew_lease(new, 10)
+        classic.renew_lease(ledger, old, 10)
+    classic.renew_lease(ledger, new, 10)
 
 
 def test_a_crash_after_finalize_is_recovered_without_a_second_run(ledger: Ledger, clock: Clock) -> None:
@@ -125,33 +127,33 @@ def test_a_crash_after_finalize_is_recovered_without_a_second_run(ledger: Ledger
     (job_id,) = plan(ledger)
     dead = lease(ledger, "dead", 10)
     assert good(ledger.begin([finalize(dead)])[0]).state == "new"
-    assert ledger.get_current_state(HOME, job_id) == "FINALIZED"
+    assert classic.get_current_state(ledger, HOME, job_id) == "FINALIZED"
     clock.sleep(11)
     heir = lease(ledger, "heir", 10)
     assert heir.job_id == job_id
-    assert [effect.kind for effect in ledger.unfinished(HOME, job_id)] == ["FINALIZE"]
+    assert [effect.kind for effect in ledger.read(effects.unfinished, HOME, job_id)] == ["FINALIZE"]
     begun = good(ledger.begin([finalize(heir)])[0])
     assert begun.state == "unfinished"
     assert begun.request == {"sha256": f"{1:064x}", "size": 10}
     assert settle(ledger, heir, held(1)).stage == "INDEXED"
-    assert ledger.get_effect_result(HOME, finalize(heir).key) is not None
+    assert classic.get_effect_result(ledger, HOME, finalize(heir).key) is not None
     assert ledger.plan(HOME, downloads(1))[0].status is Status.COMPLETED
-    assert ledger.lease_next_job("next") is None
+    assert classic.lease_next_job(ledger, "next") is None
 
 
 def test_full_progression(ledger: Ledger) -> None:
     plan(ledger)
     granted = lease(ledger)
     for stage in ("HEAD_DONE", "RESUME_OK", "STREAMING", "FINALIZED"):
-        ledger.advance_state(granted, stage)
-        assert ledger.get_current_state(HOME, granted.job_id) == stage
+        classic.advance_state(ledger, granted, stage)
+        assert classic.get_current_state(ledger, HOME, granted.job_id) == stage
     assert settle(ledger, granted, held()).stage == "INDEXED"
 
 
 def test_release_gives_the_job_back_at_once(ledger: Ledger) -> None:
     plan(ledger)
     first = lease(ledger)
-    ledger.release_lease(first)
+    classic.release_lease(ledger, first)
     second = lease(ledger)
     assert (second.job_id, second.epoch) == (first.job_id, first.epoch + 1)
 
@@ -162,17 +164,17 @@ def test_stale_leases_and_ops_are_cleaned(ledger: Ledger, clock: Clock) -> None:
     ledger.begin([finalize(granted[0])])
     settle(ledger, granted[1], Failed("http_404", "gone"))
     clock.sleep(11)
-    assert ledger.cleanup_stale_leases() == 2
+    assert classic.cleanup_stale_leases(ledger) == 2
     assert ledger.counts(HOME)[Status.PENDING] == 2
-    assert ledger.cleanup_stale_ops() == 0  # its job is not over: the next attempt recovers it
+    assert classic.cleanup_stale_ops(ledger) == 0  # its job is not over: the next attempt recovers it
     ledger.cancel(HOME, [ids[0]])
-    assert ledger.cleanup_stale_ops() == 1
-    assert ledger.unfinished(HOME, ids[0]) == []
+    assert classic.cleanup_stale_ops(ledger) == 1
+    assert ledger.read(effects.unfinished, HOME, ids[0]) == []
 
 
 def test_the_same_triple_in_two_tenants_is_two_jobs(ledger: Ledger) -> None:
-    one = ledger.plan_job_if_absent(Scope("a", "p"), **TRIPLE)
-    two = ledger.plan_job_if_absent(Scope("b", "p"), **TRIPLE)
+    one = classic.plan_job_if_absent(ledger, Scope("a", "p"), **TRIPLE)
+    two = classic.plan_job_if_absent(ledger, Scope("b", "p"), **TRIPLE)
     assert one != two
     assert ledger.counts(Scope("a", "p"))[Status.PENDING] == 1
 
@@ -181,6 +183,6 @@ def test_an_effect_that_raised_is_not_done(ledger: Ledger) -> None:
     plan(ledger)
     granted = lease(ledger)
     with pytest.raises(ZeroDivisionError):
-        ledger.run_effect(granted, "HEAD", "k", lambda: {"a": 1 // 0})
-    assert ledger.get_effect_result(HOME, "k") is None
-    assert ledger.run_effect(granted, "HEAD", "k", lambda: {"a": 1}) == {"a": 1}
+        classic.run_effect(ledger, granted, "HEAD", "k", lambda: {"a": 1 // 0})
+    assert classic.get_effect_result(ledger, HOME, "k") is None
+    assert classic.run_effect(ledger, granted, "HEAD", "k", lambda: {"a": 1}) == {"a": 1}

@@ -6,10 +6,12 @@ import json
 
 import pytest
 
+from longshore import classic
 from longshore.domain.model import JobRequest, NewArtifact, Scope, Status, Validators
 from longshore.domain.outcomes import Completed, Deferred, Failed, Outcome, Released, Reused
 from longshore.errors import BadInput, Conflict, InvalidTransition, NotFound
 from longshore.ledger import Ledger
+from longshore.ledger.queries import lookup
 from tests.ledger.acts import HOME, blob, downloads, finalize, held, lease, own, plan, settle
 from tests.support.ledgers import Clock
 
@@ -25,14 +27,14 @@ def test_completion_registers_everything_in_one_transaction(ledger: Ledger, cloc
     (artifact,) = ledger.results(HOME, job_id)
     assert (artifact.artifact_id,) == settled.artifact_ids
     assert (artifact.sha256, artifact.created_by_job_id) == (f"{7:064x}", job_id)
-    version = ledger.url_version(HOME, "https://h.example/0")
+    version = ledger.read(lookup.url_version, HOME, "https://h.example/0")
     assert version is not None
     assert (version.sha256, version.validators, version.artifact_id) == (
         artifact.sha256,
         Validators('"v1"'),
         artifact.artifact_id,
     )
-    assert ledger.get_effect_result(HOME, finalize(granted, 7).key) == {
+    assert classic.get_effect_result(ledger, HOME, finalize(granted, 7).key) == {
         "code": "OK",
         "sha256": artifact.sha256,
         "size": 10,
@@ -54,7 +56,7 @@ def test_every_stage_of_work_can_end_either_way(ledger: Ledger, stage: str) -> N
     for number, outcome in enumerate(outcomes):
         granted = lease(ledger)
         for step in ways.get(stage, []):
-            ledger.advance_state(granted, step)
+            classic.advance_state(ledger, granted, step)
         assert settle(ledger, granted, outcome).status is [Status.COMPLETED, Status.FAILED, Status.PENDING][number]
     assert ledger.reconcile_jobs().wrong_counters == 0
 
@@ -102,7 +104,7 @@ def test_a_reused_result_is_skipped_with_its_source(ledger: Ledger, clock: Clock
     job = ledger.job(HOME, other.job_id)
     assert job.reuse_of_job_id == source.job_id
     assert [artifact.artifact_id for artifact in ledger.results(HOME, other.job_id)] == [artifact_id]
-    version = ledger.url_version(HOME, "https://h.example/0")
+    version = ledger.read(lookup.url_version, HOME, "https://h.example/0")
     assert version is not None
     assert version.revalidated_at == clock.now > version.seen_at
 
@@ -121,7 +123,7 @@ def test_not_modified_renews_what_the_url_gives_whichever_artifact_was_reused(
     ledger.plan(HOME, [JobRequest("download", "k", url=url, canonical_url=url)])
     clock.sleep(5)
     settle(ledger, lease(ledger), Reused(two.job_id, artifact_id, revalidated=True))
-    version = ledger.url_version(HOME, url)
+    version = ledger.read(lookup.url_version, HOME, url)
     assert version is not None
     assert version.artifact_id != artifact_id
     assert (version.revalidated_at == clock.now) is (now_gives == 1)
@@ -135,7 +137,7 @@ def test_reuse_without_asking_the_server_makes_nothing_younger(ledger: Ledger, c
     ledger.plan(HOME, [JobRequest("download", "k", url="https://h.example/0", canonical_url="https://h.example/0")])
     clock.sleep(5)
     settle(ledger, lease(ledger), Reused(source.job_id, artifact_id))
-    version = ledger.url_version(HOME, "https://h.example/0")
+    version = ledger.read(lookup.url_version, HOME, "https://h.example/0")
     assert version is not None
     assert version.revalidated_at == version.seen_at < clock.now
 
@@ -144,7 +146,7 @@ def test_reuse_of_what_is_not_there_changes_nothing(ledger: Ledger) -> None:
     plan(ledger, 2)
     one, two = ledger.claim("w", limit=2, ttl_s=60)
     assert isinstance(ledger.settle([(one, Reused("nope", "nope"))])[0], NotFound)
-    ledger.advance_state(two, "STREAMING")
+    classic.advance_state(ledger, two, "STREAMING")
     assert isinstance(ledger.settle([(two, Reused(one.job_id, "x"))])[0], InvalidTransition)
     assert ledger.counts(HOME)[Status.PROCESSING] == 2
 
@@ -251,7 +253,7 @@ def test_cancel_says_what_it_came_to(ledger: Ledger) -> None:
     )
     assert running.job_id == two
     assert ledger.counts(HOME)[Status.CANCELED] == 1
-    assert ledger.lease_next_job("w") is None
+    assert classic.lease_next_job(ledger, "w") is None
 
 
 @pytest.mark.parametrize("outcome", [Released(), Deferred("connect", "later", 3_600.0)], ids=["released", "deferred"])
@@ -261,7 +263,7 @@ def test_a_job_that_was_asked_to_stop_is_not_tried_again(ledger: Ledger, outcome
     assert ledger.cancel(HOME, [job_id]).requested == (job_id,)
     assert settle(ledger, running, outcome).status is Status.CANCELED
     assert ledger.job(HOME, job_id).status is Status.CANCELED
-    assert ledger.lease_next_job("w") is None
+    assert classic.lease_next_job(ledger, "w") is None
     assert ledger.reconcile_jobs().wrong_counters == 0
 
 

@@ -14,6 +14,7 @@ from longshore.depot import Depot
 from longshore.domain.identity.requests import download_request
 from longshore.domain.kinds import Status
 from longshore.domain.run_events import RunEvent
+from longshore.ledger.operations import hosts
 from longshore.worker.kinds.download.dns import hostname_of, is_unknown
 from tests.support.origin import Origin, Thing, stamped
 from tests.worker.conftest import MakeDepot
@@ -77,7 +78,7 @@ def test_retry_brings_them_back_and_a_host_that_is_up_again_is_whole(depot: Depo
         assert len(depot.retry([job.job_id for job in depot.jobs()])) == 30
         assert depot.run(max_wait_s=PATIENCE_S).completed == 30
         assert max(alive.count(f"/{n}") for n in range(30)) == 1
-    (host,) = [host for host in depot.ledger.hosts() if host.host == dead]
+    (host,) = [host for host in depot.ledger.read(hosts.hosts) if host.host == dead]
     assert host.failures == 0
 
 

@@ -9,6 +9,7 @@ import pytest
 from longshore.depot import Depot
 from longshore.domain.identity.requests import download_request
 from longshore.domain.run_events import RunEvent
+from longshore.ledger.operations import hosts
 from longshore.ledger.operations.hosts import host_facts
 from tests.support.liar_ftp import LiarFtp
 from tests.support.origin import Origin, Thing, stamped, status
@@ -71,7 +72,7 @@ def test_a_faulty_host_that_recovers_is_whole_again(depot: Depot, origin: Origin
     urls = [origin.add(f"/{n}", status(500), Thing(stamped(n, 500))) for n in range(20)]
     depot.add([download_request(url) for url in urls])
     assert depot.run(max_wait_s=PATIENCE_S).completed == 20
-    (host,) = depot.ledger.hosts()
+    (host,) = depot.ledger.read(hosts.hosts)
     assert host.failures == 0
 
 
@@ -91,5 +92,5 @@ def test_an_ftp_server_that_refuses_is_not_silent(make_depot: MakeDepot) -> None
         assert depot.run(max_wait_s=PATIENCE_S).failed == 1
         (job,) = depot.jobs()
         assert job.reason == "connect" and "421 too many users" in (job.message or "")
-        (facts,) = depot.ledger.read(host_facts, [host.host for host in depot.ledger.hosts()]).values()
+        (facts,) = depot.ledger.read(host_facts, [host.host for host in depot.ledger.read(hosts.hosts)]).values()
         assert (facts.failures, facts.silent_since) == (2, None)

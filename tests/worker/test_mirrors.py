@@ -13,6 +13,7 @@ from longshore.depot import Depot
 from longshore.domain.identity.requests import download_request
 from longshore.domain.kinds import Status
 from longshore.errors import NotAUrl
+from longshore.ledger.operations import hosts
 from tests.support.origin import Origin, Thing, redirect, stamped, status
 from tests.worker.conftest import MakeDepot
 
@@ -119,14 +120,14 @@ def test_a_stopped_worker_goes_on_at_the_next_candidate(make_depot: MakeDepot, t
         url = one.add("/a", status(404))
         mirror = two.add("/a", Thing(stamped(3, 900)))
         depot.add([download_request(url, mirrors=(mirror,))])
-        depot.aio.runtime.ledger.set_host(mirror.split("/")[2], paused=True)
+        depot.aio.runtime.ledger.write(hosts.set_host, mirror.split("/")[2], {"paused": True})
         tally = depot.run(max_wait_s=0.5)
         assert tally.left
         assert one.count("/a") == 1
         (job,) = depot.jobs()
         assert job.trail is not None
         assert job.request.host == mirror.split("/")[2]
-        depot.aio.runtime.ledger.set_host(mirror.split("/")[2], paused=False)
+        depot.aio.runtime.ledger.write(hosts.set_host, mirror.split("/")[2], {"paused": False})
         assert depot.run(max_wait_s=PATIENCE_S).completed == 1
         assert (one.count("/a"), two.count("/a")) == (1, 1)
 
@@ -159,7 +160,7 @@ def test_redirects_that_lead_round_and_round_are_bounded(make_depot: MakeDepot) 
         # A host with a limit of 1 whose slot somebody else holds: nothing of the job may wait there for long.
         held = [download_request(target.add("/held", Thing(b"x"))) for target in targets]
         for target in urls:
-            ledger.set_host(target.split("/")[2], concurrency=1)
+            ledger.write(hosts.set_host, target.split("/")[2], {"concurrency": 1})
         depot.add(held)
         assert depot.run(max_wait_s=PATIENCE_S).left is False
         assert first.count("/a") <= 2 * 6

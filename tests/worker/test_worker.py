@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from longshore import classic
 from longshore.depot import Depot
 from longshore.domain.identity.requests import download_request
 from longshore.domain.kinds import Status
@@ -200,7 +201,7 @@ def test_a_lease_that_somebody_else_got_stops_the_transfer(make_depot: MakeDepot
         stolen = depot.ledger.write(steal, owner)  # as if we were dead: the epoch moves on
         assert len(stolen) == 1
         until(lambda: depot.aio.tally.lost == 1)
-        depot.ledger.release_lease(stolen[0])
+        classic.release_lease(depot.ledger, stolen[0])
         tally = run.join()
     gate.open()
     assert (tally.completed, tally.lost) == (1, 1)

@@ -1,37 +1,24 @@
 """The ledger: one class, the same verbs on SQLite and PostgreSQL.
 
-A verb is a function `verb(tx, …)` of a module beside this one; the method of the same name runs it in one transaction.
+A verb is a function `verb(tx, …)` in `operations/` or `queries/`; a method of the same name runs it in one transaction.
 `write` and `write_async` run any verb, so that several can share a transaction: write a function that calls them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from importlib import import_module
-from itertools import islice
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
-from longshore.domain.model import (
-    Artifact,
-    Job,
-    JobRequest,
-    Lease,
-    Micros,
-    NewArtifact,
-    Planned,
-    Scope,
-    Status,
-    UrlVersion,
-    Validators,
-)
-from longshore.domain.outcomes import Completed, Deferred, Failed, Outcome, Released, Reused
+from longshore.domain.model import Artifact, Job, JobRequest, Lease, Micros, Planned, Scope, Status
+from longshore.domain.outcomes import Outcome
 from longshore.domain.policy.tenant_budgets import Budget, Usage
 from longshore.domain.settings import HostsSettings
-from longshore.errors import BadInput, EffectInDoubt, LeaseLost, LongshoreError, Unavailable
+from longshore.errors import LongshoreError, Unavailable
 from longshore.ledger import schema
 from longshore.ledger.backends.sqlite.backend import Sqlite
 from longshore.ledger.backends.sqlite.connection import is_readonly
@@ -40,7 +27,6 @@ from longshore.ledger.operations import (
     cancel_retry,
     effects,
     expiry,
-    hosts,
     leasing,
     planning,
     registry,
@@ -48,9 +34,9 @@ from longshore.ledger.operations import (
     stages,
     tenant_budgets,
 )
-from longshore.ledger.queries import lookup
-from longshore.ledger.queries.list_methods import Lists
-from longshore.ledger.records import Begun, CancelResult, Effect, EffectClass, Host, Intent, Move, Renewed, Settled
+from longshore.ledger.queries import listing, lookup
+from longshore.ledger.queries.listing import ArtifactFilter, FailureGroup, JobFilter, Page, Timeline
+from longshore.ledger.records import Begun, CancelResult, Intent, Move, Renewed, Settled
 from longshore.ledger.transaction import Backend, Tx
 from longshore.thread_pool import Threads
 
@@ -65,15 +51,12 @@ def is_postgres(where: str | Path) -> bool:
     return isinstance(where, str) and where.startswith(("postgresql://", "postgres://"))
 
 
-class Ledger(Lists):
+class Ledger:
     """Jobs, leases, effects and artifacts that survive anything."""
-
-    result_limit = effects.RESULT_LIMIT
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.dialect: Literal["sqlite", "postgres"] = backend.dialect
-        self.defaults = HostsSettings()  # of the last claim; hop uses them
         self._after_tenant = ""
         self._readers = Threads(2, thread_name_prefix="ledger-reader")
 
@@ -164,37 +147,18 @@ class Ledger(Lists):
         """Return the job of every request, in order; make the ones that do not exist."""
         return self.write(planning.plan, scope, requests, again=again)
 
-    def plan_stream(
-        self, scope: Scope, requests: Iterable[JobRequest], *, again: planning.Again = "never", batch: int = 1_000
-    ) -> Iterator[Planned]:
-        """Plan an endless list in transactions of `batch`: each answer given out is durable, memory stays flat."""
-        if batch < 1:
-            raise BadInput("batch must be a whole number from 1")
-        source = iter(requests)
-        while part := list(islice(source, batch)):
-            yield from self.plan(scope, part, again=again)
-
     def plan_begun(
         self, scope: Scope, requests: Sequence[JobRequest], *, again: planning.Again = "never"
     ) -> Future[list[Planned]]:
         """Do the same while the caller prepares the next batch; nothing is promised before the answer is there."""
         return self.backend.submit(partial(planning.plan, scope=scope, requests=requests, again=again))
 
-    def plan_job_if_absent(self, scope: Scope, *, work_id: str, artifact_id: str, canonical_url: str) -> str:
-        """Plan one download by its v1 key (work, artifact, URL) and return the job's id."""
-        return self.write(
-            planning.plan_job_if_absent, scope, work_id=work_id, artifact_id=artifact_id, canonical_url=canonical_url
-        )
-
     # Leases
 
-    def claiming(self, **kw: Any) -> dict[str, Any]:
+    def _claiming(self, **kw: Any) -> dict[str, Any]:
         """Return the arguments of a claim, including this process's fairness cursor."""
-        if kw.get("defaults") is not None:
-            self.defaults = kw["defaults"]
-        return {"defaults": self.defaults, "after_tenant": self._after_tenant} | {
-            name: value for name, value in kw.items() if value is not None
-        }
+        given = {name: value for name, value in kw.items() if value is not None}
+        return {"defaults": HostsSettings(), "after_tenant": self._after_tenant} | given
 
     def claim(
         self,
@@ -210,11 +174,11 @@ class Ledger(Lists):
         ahead: int = 0,
     ) -> list[Lease]:
         """Lease up to `limit` jobs, as fairly as politeness allows."""
-        kw = self.claiming(job_types=job_types, scope=scope, job_ids=job_ids, defaults=defaults)
+        kw = self._claiming(job_types=job_types, scope=scope, job_ids=job_ids, defaults=defaults)
         leases = self.write(leasing.claim, owner, limit=limit, ttl_s=ttl_s, max_claims=max_claims, ahead=ahead, **kw)
-        return self.served(leases)
+        return self._served(leases)
 
-    def served(self, leases: list[Lease]) -> list[Lease]:
+    def _served(self, leases: list[Lease]) -> list[Lease]:
         """Remember the tenants that were served, so that the next claim begins after them."""
         if leases:
             self._after_tenant = leases[-1].scope.tenant_id
@@ -222,79 +186,21 @@ class Ledger(Lists):
 
     async def claim_async(self, owner: str, *, limit: int, ttl_s: float, **kw: Any) -> list[Lease]:
         """Lease as `claim` does, without blocking the event loop."""
-        return self.served(
-            await self.write_async(leasing.claim, owner, limit=limit, ttl_s=ttl_s, **self.claiming(**kw))
+        return self._served(
+            await self.write_async(leasing.claim, owner, limit=limit, ttl_s=ttl_s, **self._claiming(**kw))
         )
-
-    def lease_next_job(self, owner: str, ttl_s: float = 120) -> Lease | None:
-        """Claim one job; return None if no job is claimable. The single form of `claim`."""
-        leases = self.claim(owner, limit=1, ttl_s=ttl_s)
-        return leases[0] if leases else None
 
     def renew(self, leases: Sequence[Lease], ttl_s: float = 120) -> Renewed:
         """Renew live leases; return the lost ones and the jobs whose cancellation was requested."""
         return self.write(leasing.renew, leases, ttl_s)
 
-    def renew_lease(self, lease: Lease, ttl_s: float = 120) -> Micros:
-        """Renew one lease and return its new expiry; raise LeaseLost if it is lost. The single form of `renew`."""
-        renewed = self.renew([lease], ttl_s)
-        if renewed.lost:
-            raise LeaseLost(f"the lease of job {lease.job_id} is lost")
-        return renewed.until
-
-    def release_lease(self, lease: Lease) -> None:
-        """Release one lease at once; the job becomes claimable again."""
-        self._ended(lease, Released())
-
     def advance(self, moves: Sequence[Move]) -> list[LongshoreError | None]:
         """Move leased jobs to their next stages; return an error, by index, for each that could not be moved."""
         return self.write(stages.advance, moves)
 
-    def advance_state(self, lease: Lease, to_state: str, allowed_from: Sequence[str] | None = None) -> None:
-        """Move one leased job to a stage; raise if its current stage is not in `allowed_from` (if given)."""
-        self.write(stages.advance_state, lease, to_state, allowed_from)
-
-    def get_current_state(self, scope: Scope, job_id: str) -> str:
-        """Return the current stage of a job."""
-        return self.read(stages.get_current_state, scope, job_id)
-
-    def hop(self, lease: Lease, host: str, *, defaults: HostsSettings | None = None) -> bool:
-        """Take a slot of another host for this lease; False: that host is full or rests."""
-        return self.write(hosts.hop, lease, host, defaults=defaults or self.defaults)
-
     def settle(self, ended: Sequence[tuple[Lease, Outcome]]) -> list[Settled | LongshoreError]:
         """End leases with their outcomes; results are registered in the same transaction."""
         return self.write(settling.settle, ended)
-
-    def complete(
-        self,
-        lease: Lease,
-        artifacts: Sequence[NewArtifact] = (),
-        *,
-        validators: Validators | None = None,
-        final_url: str | None = None,
-        facts: dict[str, Any] | None = None,
-    ) -> Settled:
-        """Complete one job: register its results and end its lease, in one transaction."""
-        return self._ended(lease, Completed(tuple(artifacts), validators, final_url, facts or {}))
-
-    def fail(self, lease: Lease, reason: str, message: str, *, debug_id: str | None = None) -> Settled:
-        """Fail one job permanently with a reason from `domain.reasons`, and end its lease."""
-        return self._ended(lease, Failed(reason, message, debug_id))
-
-    def defer(self, lease: Lease, reason: str, message: str, delay_s: float, *, counts: bool = True) -> Settled:
-        """End one lease and retry the job after `delay_s`. `counts`: count this as a failed attempt."""
-        return self._ended(lease, Deferred(reason, message, delay_s, counts))
-
-    def skip(self, lease: Lease, of_job_id: str, artifact_id: str) -> Settled:
-        """End one lease by reusing the result of another job."""
-        return self._ended(lease, Reused(of_job_id, artifact_id))
-
-    def _ended(self, lease: Lease, outcome: Outcome) -> Settled:
-        settled = self.settle([(lease, outcome)])[0]
-        if isinstance(settled, LongshoreError):
-            raise settled
-        return settled
 
     # Effects
 
@@ -304,61 +210,9 @@ class Ledger(Lists):
 
     def confirm(self, lease: Lease, key: str, result: dict[str, Any]) -> None:
         """Store the result of an effect whose intent this lease holds; raise if it is invalid or too large."""
-        self.write(effects.confirm, lease, key, result, limit=self.result_limit)
-
-    def run_effect(
-        self,
-        lease: Lease,
-        kind: str,
-        opkey: str,
-        effect_fn: Callable[[], dict[str, Any]],
-        *,
-        effect_class: EffectClass = "verifiable",
-        fingerprint: str | None = None,
-        max_result: int | None = None,
-    ) -> dict[str, Any]:
-        """Run an effect unless the ledger has its result. `max_result`, if known, is checked before it runs."""
-        effects.check_size(max_result, self.result_limit)
-        begun = self.begin([Intent(lease, kind, opkey, effect_class, fingerprint)])[0]
-        if isinstance(begun, LongshoreError):
-            raise begun
-        if begun.state == "confirmed":
-            return begun.result or {}
-        if begun.state == "in_doubt":
-            raise EffectInDoubt(f"the {kind} of job {lease.job_id} may or may not have happened")
-        try:
-            result = effect_fn()
-        except BaseException as error:
-            self.write(effects.effect_failed, lease, opkey, type(error).__name__)
-            raise
-        try:
-            effects.checked_result(result, self.result_limit)
-        except LongshoreError as error:  # it happened, but its result cannot be stored
-            if effect_class == "opaque":
-                self.write(effects.effect_in_doubt, lease, opkey)
-            else:
-                self.write(effects.effect_failed, lease, opkey, type(error).__name__)
-            raise
-        self.confirm(lease, opkey, result)
-        return result
-
-    def get_effect_result(self, scope: Scope, opkey: str) -> dict[str, Any] | None:
-        """Return the stored result of an effect; None when it is not done."""
-        return self.read(effects.get_effect_result, scope, opkey)
-
-    def unfinished(self, scope: Scope, job_id: str) -> list[Effect]:
-        """Return the open intents of a job, oldest first."""
-        return self.read(effects.unfinished, scope, job_id)
+        self.write(effects.confirm, lease, key, result, limit=effects.RESULT_LIMIT)
 
     # Healing
-
-    def cleanup_stale_leases(self) -> int:
-        """Release every expired lease."""
-        return self.write(expiry.cleanup_stale_leases)
-
-    def cleanup_stale_ops(self) -> int:
-        """Close the intents of effects that no worker can finish any more."""
-        return self.write(effects.cleanup_stale_ops)
 
     def reconcile_jobs(self) -> cancel_retry.Healed:
         """Repair the ledger's own rows: leases, intents, lanes and counters."""
@@ -382,16 +236,6 @@ class Ledger(Lists):
         """Make a linked new job of each that failed or was canceled."""
         return self.write(cancel_retry.retry, scope, job_ids)
 
-    # Hosts
-
-    def hosts(self, after: str = "", limit: int = 1_000) -> list[Host]:
-        """List hosts by name, with what is in flight."""
-        return self.read(hosts.hosts, after, limit)
-
-    def set_host(self, host: str, **changes: Any) -> None:
-        """Change what is configured for a host: concurrency, rate_per_s, paused, cooldown_until."""
-        self.write(hosts.set_host, host, changes)
-
     # Budgets
 
     def budget(self, tenant_id: str) -> tuple[Budget, Usage]:
@@ -402,7 +246,7 @@ class Ledger(Lists):
         """Change one tenant's limits (bytes, items, jobs). None means the configured default, 0 means unlimited."""
         self.write(tenant_budgets.set_budget, tenant_id, changes)
 
-    # Reading one thing; lists are in listing
+    # Reading one thing
 
     def job(self, scope: Scope, job_id: str) -> Job:
         """Return one job, or raise NotFound."""
@@ -416,14 +260,6 @@ class Ledger(Lists):
         """Return the result (or input) artifacts of a job, in order."""
         return self.read(lookup.results, scope, job_id, role=role)
 
-    def url_version(self, scope: Scope, canonical_url: str) -> UrlVersion | None:
-        """Return the version that one URL returned last."""
-        return self.read(lookup.url_version, scope, canonical_url)
-
-    def url_versions(self, scope: Scope, canonical_urls: Sequence[str]) -> dict[str, UrlVersion]:
-        """Return the versions that URLs returned last, by URL."""
-        return self.read(lookup.url_versions, scope, canonical_urls)
-
     def held(self, scope: Scope, sha256: str) -> Artifact | None:
         """Return an available artifact with these bytes."""
         return self.read(lookup.held, scope, sha256)
@@ -431,6 +267,36 @@ class Ledger(Lists):
     def mark_missing(self, scope: Scope, artifact_ids: Sequence[str]) -> int:
         """Mark artifacts whose bytes are lost as missing."""
         return self.write(registry.mark_missing, scope, artifact_ids)
+
+    # Pages
+
+    def jobs(
+        self, scope: Scope, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 100
+    ) -> Page[Job]:
+        """Return one page of the jobs that match, newest first unless the filter says otherwise."""
+        return self.read(listing.jobs, scope, wanted or JobFilter(), after=after, limit=limit)
+
+    def matching_ids(self, scope: Scope, wanted: JobFilter, at_most: int = 1_000_000) -> list[str]:
+        """Return the jobs that match, at most so many."""
+        return self.read(listing.matching_ids, scope, wanted, at_most)
+
+    def failures(self, scope: Scope, limit: int = 1_000) -> list[FailureGroup]:
+        """Group what failed and was not tried again, by reason and host."""
+        return self.read(listing.failures, scope, limit)
+
+    def timeline(self, scope: Scope, job_id: str) -> Timeline:
+        """Return one job's whole life."""
+        return self.read(listing.timeline, scope, job_id)
+
+    def artifact(self, scope: Scope, artifact_id: str) -> Artifact:
+        """Return one artifact, or raise NotFound."""
+        return self.read(listing.artifact, scope, artifact_id)
+
+    def artifacts(
+        self, scope: Scope, wanted: ArtifactFilter | None = None, *, after: str | None = None, limit: int = 100
+    ) -> Page[Artifact]:
+        """Return one page of the artifacts that match, newest first."""
+        return self.read(listing.artifacts, scope, wanted or ArtifactFilter(), after=after, limit=limit)
 
 
 def _call(verb: Callable[..., T], args: tuple[Any, ...], kw: dict[str, Any], tx: Tx) -> T:

@@ -16,6 +16,7 @@ from longshore.domain.torrents.model import Identity, TorrentRequest, torrent_re
 from longshore.domain.torrents.sync_rules import PollState
 from longshore.errors import BadInput, Conflict, InvalidTransition, LeaseLost, NotFound
 from longshore.ledger import Intent, Ledger
+from longshore.ledger.operations import effects
 from longshore.ledger.operations.books import book_status
 from longshore.ledger.operations.expiry import expire_and_promote
 from longshore.ledger.operations.registry import mark_available
@@ -197,7 +198,7 @@ def test_an_import_is_leased_fenced_and_completed_at_once(ledger: Ledger, clock:
     assert (done.status, done.progress) == (Status.COMPLETED, 100)
     assert done.completed_at == clock.now
     assert ledger.read(due_torrents, 10) == []
-    assert ledger.unfinished(HERE, job.job_id) == []
+    assert ledger.read(effects.unfinished, HERE, job.job_id) == []
     assert ledger.counts(HERE)[Status.COMPLETED] == 1
     with pytest.raises(LeaseLost):
         ledger.write(complete_torrent, lease, new, main=0, storage_path="/x/c", watch=job.watch)

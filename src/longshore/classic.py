@@ -1,0 +1,140 @@
+"""The classic verbs by their old names, one job at a time, as functions over an open `Ledger`.
+
+`plan_job_if_absent`, `lease_next_job`, `advance_state`, `run_effect` … are how earlier programs drove a ledger by
+hand; docs/explanation/usage-pattern.md shows the whole pattern. The engine itself works in batches (`Ledger.plan`,
+`claim`, `settle`) and does not import this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from longshore.domain.model import Lease, Micros, NewArtifact, Scope, Validators
+from longshore.domain.outcomes import Completed, Deferred, Failed, Outcome, Released, Reused
+from longshore.errors import EffectInDoubt, LeaseLost, LongshoreError
+from longshore.ledger import Ledger
+from longshore.ledger.operations import effects, expiry, planning, stages
+from longshore.ledger.records import EffectClass, Intent, Settled
+
+
+def plan_job_if_absent(ledger: Ledger, scope: Scope, *, work_id: str, artifact_id: str, canonical_url: str) -> str:
+    """Plan one download by its v1 key (work, artifact, URL) and return the job's id."""
+    named = {"work_id": work_id, "artifact_id": artifact_id, "canonical_url": canonical_url}
+    return ledger.write(planning.plan_job_if_absent, scope, **named)
+
+
+def lease_next_job(ledger: Ledger, owner: str, ttl_s: float = 120) -> Lease | None:
+    """Claim one job; return None if no job is claimable."""
+    leases = ledger.claim(owner, limit=1, ttl_s=ttl_s)
+    return leases[0] if leases else None
+
+
+def renew_lease(ledger: Ledger, lease: Lease, ttl_s: float = 120) -> Micros:
+    """Renew one lease and return its new expiry; raise LeaseLost if it is lost."""
+    renewed = ledger.renew([lease], ttl_s)
+    if renewed.lost:
+        raise LeaseLost(f"the lease of job {lease.job_id} is lost")
+    return renewed.until
+
+
+def release_lease(ledger: Ledger, lease: Lease) -> None:
+    """Release one lease at once; the job becomes claimable again."""
+    _settle(ledger, lease, Released())
+
+
+def advance_state(ledger: Ledger, lease: Lease, to_state: str, allowed_from: Sequence[str] | None = None) -> None:
+    """Move one leased job to a stage; raise if its current stage is not in `allowed_from` (if given)."""
+    ledger.write(stages.advance_state, lease, to_state, allowed_from)
+
+
+def get_current_state(ledger: Ledger, scope: Scope, job_id: str) -> str:
+    """Return the current stage of a job."""
+    return ledger.read(stages.get_current_state, scope, job_id)
+
+
+def complete(
+    ledger: Ledger,
+    lease: Lease,
+    artifacts: Sequence[NewArtifact] = (),
+    *,
+    validators: Validators | None = None,
+    final_url: str | None = None,
+    facts: dict[str, Any] | None = None,
+) -> Settled:
+    """Complete one job: register its results and end its lease, in one transaction."""
+    return _settle(ledger, lease, Completed(tuple(artifacts), validators, final_url, facts or {}))
+
+
+def fail(ledger: Ledger, lease: Lease, reason: str, message: str, *, debug_id: str | None = None) -> Settled:
+    """Fail one job permanently with a reason from `domain.reasons`, and end its lease."""
+    return _settle(ledger, lease, Failed(reason, message, debug_id))
+
+
+def defer(ledger: Ledger, lease: Lease, reason: str, message: str, delay_s: float, *, counts: bool = True) -> Settled:
+    """End one lease and retry the job after `delay_s`. `counts`: count this as a failed attempt."""
+    return _settle(ledger, lease, Deferred(reason, message, delay_s, counts))
+
+
+def skip(ledger: Ledger, lease: Lease, of_job_id: str, artifact_id: str) -> Settled:
+    """End one lease by reusing the result of another job."""
+    return _settle(ledger, lease, Reused(of_job_id, artifact_id))
+
+
+def run_effect(
+    ledger: Ledger,
+    lease: Lease,
+    kind: str,
+    opkey: str,
+    effect_fn: Callable[[], dict[str, Any]],
+    *,
+    effect_class: EffectClass = "verifiable",
+    fingerprint: str | None = None,
+    max_result: int | None = None,
+) -> dict[str, Any]:
+    """Run an effect unless the ledger has its result. `max_result`, if known, is checked before it runs."""
+    effects.check_size(max_result, effects.RESULT_LIMIT)
+    begun = ledger.begin([Intent(lease, kind, opkey, effect_class, fingerprint)])[0]
+    if isinstance(begun, LongshoreError):
+        raise begun
+    if begun.state == "confirmed":
+        return begun.result or {}
+    if begun.state == "in_doubt":
+        raise EffectInDoubt(f"the {kind} of job {lease.job_id} may or may not have happened")
+    try:
+        result = effect_fn()
+    except BaseException as error:
+        ledger.write(effects.effect_failed, lease, opkey, type(error).__name__)
+        raise
+    try:
+        effects.checked_result(result, effects.RESULT_LIMIT)
+    except LongshoreError as error:  # it happened, but its result cannot be stored
+        if effect_class == "opaque":
+            ledger.write(effects.effect_in_doubt, lease, opkey)
+        else:
+            ledger.write(effects.effect_failed, lease, opkey, type(error).__name__)
+        raise
+    ledger.confirm(lease, opkey, result)
+    return result
+
+
+def get_effect_result(ledger: Ledger, scope: Scope, opkey: str) -> dict[str, Any] | None:
+    """Return the stored result of an effect; None when it is not done."""
+    return ledger.read(effects.get_effect_result, scope, opkey)
+
+
+def cleanup_stale_leases(ledger: Ledger) -> int:
+    """Release every expired lease."""
+    return ledger.write(expiry.cleanup_stale_leases)
+
+
+def cleanup_stale_ops(ledger: Ledger) -> int:
+    """Close the intents of effects that no worker can finish any more."""
+    return ledger.write(effects.cleanup_stale_ops)
+
+
+def _settle(ledger: Ledger, lease: Lease, outcome: Outcome) -> Settled:
+    settled = ledger.settle([(lease, outcome)])[0]
+    if isinstance(settled, LongshoreError):
+        raise settled
+    return settled
