@@ -118,7 +118,8 @@ def python() -> Iterator[str]:
     yield "`import longshore` provides the names of the first table; the package is typed (`py.typed`). `Depot` is the synchronous"
     yield "interface; `AsyncDepot` has the same methods as coroutines."
     yield from ("", "## `longshore`", *_names({name: getattr(longshore, name) for name in sorted(longshore.__all__)}))
-    yield from ("", "## `longshore.Depot`", *_names(_methods(longshore.Depot)))
+    with tempfile.TemporaryDirectory() as folder, longshore.open(folder) as depot:
+        yield from ("", "## `longshore.Depot`", *_names(_methods(depot)))
     yield from (
         "",
         "## `longshore.ledger.Ledger`",
@@ -146,7 +147,7 @@ def _own_function(one: object, module: ModuleType) -> bool:
     return inspect.isfunction(one) and one.__module__ == module.__name__ and not one.__name__.startswith("_")
 
 
-def _methods(kind: type) -> dict[str, Callable[..., Any]]:
+def _methods(kind: object) -> dict[str, Callable[..., Any]]:
     found = {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
     return {name: one for name, one in found.items() if callable(one)}
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,15 +46,15 @@ def until(condition: Callable[[], object]) -> None:
 class Running:
     """A run in a thread of its own."""
 
-    def __init__(self, depot: Depot, **errand: object) -> None:
+    def __init__(self, depot: Depot, **options: Any) -> None:
         self.notes: list[RunEvent] = []
         self.tally: RunResult | None = None
         self._depot = depot
-        self._thread = threading.Thread(target=self._run, kwargs=errand)
+        self._thread = threading.Thread(target=self._run, kwargs=options)
         self._thread.start()
 
-    def _run(self, **errand: object) -> None:
-        self.tally = self._depot.run(on_note=self.notes.append, **errand)
+    def _run(self, **options: Any) -> None:
+        self.tally = self._depot.run(on_note=self.notes.append, **options)
 
     def of(self, kind: str) -> list[RunEvent]:
         return [note for note in list(self.notes) if note.kind == kind]
@@ -66,8 +67,8 @@ class Running:
 
 
 @contextmanager
-def running(depot: Depot, **errand: object) -> Iterator[Running]:
-    run = Running(depot, **errand)
+def running(depot: Depot, **options: Any) -> Iterator[Running]:
+    run = Running(depot, **options)
     try:
         yield run
     finally:
@@ -200,7 +201,7 @@ def test_a_lease_that_somebody_else_got_stops_the_transfer(make_depot: MakeDepot
         owner = depot.aio.runtime.liveness.owner
         stolen = depot.ledger.write(steal, owner)  # as if we were dead: the epoch moves on
         assert len(stolen) == 1
-        until(lambda: depot.aio.tally.lost == 1)
+        until(lambda: depot.aio.runner.tally.lost == 1)
         classic.release_lease(depot.ledger, stolen[0])
         tally = run.join()
     gate.open()

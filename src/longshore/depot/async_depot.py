@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from longshore.config.credentials import logins
 from longshore.depot import wiring
+from longshore.depot.get import Getter
+from longshore.depot.maintain import Maintenance
 from longshore.depot.maintenance.reconcile import Reconciler
 from longshore.depot.maintenance.retention import Retention
-from longshore.depot.maintenance_methods import MaintenanceMethods
+from longshore.depot.open_depot import OpenDepot
 from longshore.depot.open_store import open_own_store
-from longshore.depot.query_methods import QueryMethods
-from longshore.depot.submit import SubmitMethods
+from longshore.depot.queries import Queries
+from longshore.depot.run import Runner
+from longshore.depot.submit import Submitter
 from longshore.depot.uploads import Uploads
 from longshore.domain.model import Scope
-from longshore.domain.run_events import Listener
 from longshore.errors import NoDepot
 from longshore.ledger import Ledger
 from longshore.store.durability import filesystem
 from longshore.worker.liveness import Liveness, new_owner
-from longshore.worker.loop import Worker
-from longshore.worker.run import RunResult
 from longshore.worker.runtime import BATCH_ITEMS, Runtime
 
 if TYPE_CHECKING:
@@ -51,18 +51,33 @@ class Limits:
         return limit
 
 
-class AsyncDepot(SubmitMethods, QueryMethods, MaintenanceMethods, Uploads):
-    """One installation, opened. Use it as a context manager, sync or async."""
+class AsyncDepot:
+    """One installation, opened. Use it as a context manager, sync or async.
+
+    Each method belongs to one part: planning and running, `get`, custom jobs, queries, maintenance, uploads.
+    """
 
     def __init__(self, settings: Settings, runtime: Runtime) -> None:
-        self.settings = settings
-        self.runtime = runtime
+        self.settings, self.runtime = settings, runtime
         self.ledger, self.store = runtime.ledger, runtime.store
         self.scope = Scope(settings.tenant, settings.project)
-        self.on_note: Listener | None = None  # receives the notes of every run
-        self._workers: set[Worker] = set()
         self._closed = False
-        self.tally = RunResult()
+        depot = OpenDepot(settings, runtime, self.ledger, self.store, self.scope)
+        self.runner = runner = Runner(depot)
+        self.add, self.run = runner.add, runner.run
+        self.notify, self.drain, self.abort = runner.notify, runner.drain, runner.abort
+        self.get = Getter(depot, runner).get
+        submitter = Submitter(depot, runner)
+        self.submit, self.replay = submitter.submit, submitter.replay
+        queries = Queries(depot, runner)
+        self.status, self.jobs, self.artifacts = queries.status, queries.jobs, queries.artifacts
+        self.show, self.failures = queries.show, queries.failures
+        self.cancel, self.retry = queries.cancel, queries.retry
+        maintenance = Maintenance(depot)
+        self.verify, self.reconcile, self.gc = maintenance.verify, maintenance.reconcile, maintenance.gc
+        self.place, self.prove = maintenance.place, maintenance.prove
+        uploads = Uploads(depot)
+        self.put, self.adopt = uploads.put, uploads.adopt
 
     @classmethod
     def open(

@@ -9,9 +9,10 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, Protocol
 
+from longshore.depot.open_depot import OpenDepot, in_thread
 from longshore.depot.records import Got
 from longshore.depot.requests import BATCH, as_request
-from longshore.depot.run import RunMethods
+from longshore.depot.run import Runner
 from longshore.domain.kinds import TERMINAL, Status
 from longshore.domain.model import Artifact, Expect, JobRequest, Planned, Scope
 from longshore.domain.policy.redaction import safe_url
@@ -30,8 +31,11 @@ Begin = Callable[[Sequence[JobRequest], Sequence[Planned]], None]
 class Helpers(Protocol):
     """Worker processes that run jobs of one `get` from its first batch on. Jobs that they leave are run here."""
 
-    stopped_by: str | None  # the signal that stopped them; the `get` stops too
     waited: bool  # they waited for the remaining jobs as long as allowed
+
+    @property
+    def stopped_by(self) -> str | None:
+        """Return the signal that stopped them; the `get` stops, too."""
 
     def take(self, job_ids: Sequence[str]) -> None:
         """Assign these jobs to the helpers."""
@@ -40,8 +44,11 @@ class Helpers(Protocol):
         """Assign no more jobs, and wait until the helpers have exited."""
 
 
-class GetMethods(RunMethods):
-    """Methods that return stored bytes."""
+class Getter:
+    """Fetches items that are not stored yet, and returns the result of each."""
+
+    def __init__(self, depot: OpenDepot, runner: Runner) -> None:
+        self._depot, self._runner = depot, runner
 
     async def get(
         self,
@@ -59,7 +66,7 @@ class GetMethods(RunMethods):
 
         `refresh` asks the servers whether anything changed; `force` fetches again in any case.
         """
-        where, listener = scope or self.scope, on_note or self.on_note
+        where, listener = scope or self._depot.scope, on_note or self._runner.on_note
         requests = [as_request(item) for item in items]
         if force:
             requests = [replace(request, params={**request.params, **ANEW}) for request in requests]
@@ -73,7 +80,7 @@ class GetMethods(RunMethods):
             waiting, ended = await self._left_by(helpers, where, waiting)
             max_wait_s = 0.0 if helpers.waited else max_wait_s
         if waiting:
-            await self.run(
+            await self._runner.run(
                 scope=where, job_ids=waiting, max_wait_s=max_wait_s, on_note=on_note, handle_signals=handle_signals
             )
         got = await self._outcomes(where, requests, planned, over, held, ended)
@@ -86,7 +93,9 @@ class GetMethods(RunMethods):
 
         def begin(requests: Sequence[JobRequest], planned: Sequence[Planned]) -> None:
             waiting = [place for place, one in enumerate(planned) if one.status not in TERMINAL]
-            self._tell_planned([requests[place] for place in waiting], [planned[place] for place in waiting], listener)
+            self._runner.tell_planned(
+                [requests[place] for place in waiting], [planned[place] for place in waiting], listener
+            )
             fresh = [planned[place].job_id for place in waiting if planned[place].job_id not in out]
             if helpers and fresh:
                 out.update(fresh)
@@ -98,13 +107,13 @@ class GetMethods(RunMethods):
         self, helpers: Helpers, scope: Scope, job_ids: tuple[str, ...]
     ) -> tuple[tuple[str, ...], dict[str, Got]]:
         """Wait for the helpers; return the jobs that are left for this process, and the results read so far."""
-        finished = asyncio.ensure_future(self._thread(helpers.finish))
+        finished = asyncio.ensure_future(in_thread(helpers.finish))
         ended = await self._ended_meanwhile(scope, job_ids, finished)
         await finished
         if helpers.stopped_by:
-            self.tally = RunResult(stopped_by=helpers.stopped_by)
+            self._runner.tally = RunResult(stopped_by=helpers.stopped_by)
             return (), ended
-        due = await self.ledger.read_async(active_due, scope, job_ids)
+        due = await self._depot.ledger.read_async(active_due, scope, job_ids)
         return (job_ids if due is not None else ()), ended
 
     async def _ended_meanwhile(
@@ -114,7 +123,7 @@ class GetMethods(RunMethods):
         ended: dict[str, Got] = {}
         for at in range(0, len(job_ids), BATCH):
             batch = job_ids[at : at + BATCH]
-            while not finished.done() and await self.ledger.read_async(active_due, scope, batch) is not None:
+            while not finished.done() and await self._depot.ledger.read_async(active_due, scope, batch) is not None:
                 await asyncio.wait([finished], timeout=LOOK_S)
             if finished.done():
                 break
@@ -127,13 +136,17 @@ class GetMethods(RunMethods):
         """Plan; a completed job whose bytes are lost gets a successor. Also return the stored artifacts by job."""
         planned = await self._planned_once(scope, requests, again=again, begin=begin, max_wait_s=max_wait_s)
         done = [one.job_id for one in planned if one.status in {Status.COMPLETED, Status.SKIPPED}]
-        held = await answered(self.ledger, max_wait_s, asyncio.ensure_future(self._held(scope, done))) if done else {}
+        held = (
+            await answered(self._depot.ledger, max_wait_s, asyncio.ensure_future(self._held(scope, done)))
+            if done
+            else {}
+        )
         lost = set(done).difference(held)
         places = [place for place, one in enumerate(planned) if one.job_id in lost]
         if places:
             again_asked = [requests[place] for place in places]
             anew = await answered(
-                self.ledger, max_wait_s, self.ledger.write_async(plan, scope, again_asked, again="always")
+                self._depot.ledger, max_wait_s, self._depot.ledger.write_async(plan, scope, again_asked, again="always")
             )
             begin(again_asked, anew)
             for place, one in zip(places, anew, strict=True):
@@ -153,7 +166,9 @@ class GetMethods(RunMethods):
         left = iter(first.values())
         while places := list(islice(left, BATCH)):
             batch = [requests[place] for place in places]
-            jobs = await answered(self.ledger, max_wait_s, self.ledger.write_async(plan, scope, batch, again=again))
+            jobs = await answered(
+                self._depot.ledger, max_wait_s, self._depot.ledger.write_async(plan, scope, batch, again=again)
+            )
             planned.update(zip(places, jobs, strict=True))
             begin(batch, jobs)
         twins = [place for place, one in enumerate(same) if one != place]
@@ -163,7 +178,7 @@ class GetMethods(RunMethods):
 
     async def _held(self, scope: Scope, job_ids: Sequence[str]) -> dict[str, Artifact]:
         """Return the artifacts of completed jobs whose bytes exist; mark the others as missing."""
-        results, gone = await self._thread(results_and_gone, self.ledger, self.store.sizes, scope, job_ids)
+        results, gone = await in_thread(results_and_gone, self._depot.ledger, self._depot.store.sizes, scope, job_ids)
         there = {job_id: [one for one in found if one.artifact_id not in gone] for job_id, found in results.items()}
         return {job_id: found[0] for job_id, found in there.items() if found}
 
@@ -179,7 +194,7 @@ class GetMethods(RunMethods):
         """Return the result of each item; for items that were stored before, read only the number of attempts."""
         ids = dict.fromkeys(one.job_id for one in planned if one.job_id not in held and one.job_id not in ended)
         ended |= await self._came_to(scope, list(ids), over) if ids else {}
-        attempts = await self.ledger.read_async(attempts_named, scope, list(held)) if held else {}
+        attempts = await self._depot.ledger.read_async(attempts_named, scope, list(held)) if held else {}
         return [
             self._got_before(request, one, held[one.job_id], attempts.get(one.job_id, 0))
             if one.job_id in held
@@ -189,12 +204,12 @@ class GetMethods(RunMethods):
 
     async def _came_to(self, scope: Scope, job_ids: Sequence[str], over: AbstractSet[str]) -> dict[str, Got]:
         """Read the state of named jobs."""
-        jobs = await self.ledger.read_async(standings, scope, job_ids)
-        results = await self.ledger.read_async(results_named, scope, job_ids)
+        jobs = await self._depot.ledger.read_async(standings, scope, job_ids)
+        results = await self._depot.ledger.read_async(results_named, scope, job_ids)
         return {one: self._got(scope, jobs[one], results.get(one, ()), over=one in over) for one in job_ids}
 
     def _got_before(self, request: JobRequest, planned: Planned, held: Artifact, attempts: int) -> Got:
-        path = self.store.path(held.scope, held.pointer)
+        path = self._depot.store.path(held.scope, held.pointer)
         return Got(planned.job_id, request.url, planned.status, True, held, path, attempts=attempts)
 
     def _got(self, scope: Scope, job: Standing, results: Sequence[Artifact], *, over: bool) -> Got:
@@ -206,7 +221,7 @@ class GetMethods(RunMethods):
             status=job.status,
             held_before=artifact is not None and (over or job.status is Status.SKIPPED),
             artifact=artifact,
-            path=self.store.path(scope, artifact.pointer) if artifact else None,
+            path=self._depot.store.path(scope, artifact.pointer) if artifact else None,
             reason=None if done else job.reason,
             message=None if done else job.message,
             attempts=job.attempts,
@@ -216,7 +231,7 @@ class GetMethods(RunMethods):
         """Report jobs that had ended before this call: held, or failed for good."""
         if listener is None:
             return
-        now = self.ledger.now()
+        now = self._depot.ledger.now()
         for got in over:
             kind: Kind = "held" if got.artifact else "failed"
             listener(RunEvent(kind, now, scope, got.job_id, safe_url(got.url or ""), facts_of(got)))

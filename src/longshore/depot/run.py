@@ -1,4 +1,4 @@
-"""Methods that plan and run jobs."""
+"""Plan lists and run jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final
 
-from longshore.depot.base import Base
+from longshore.depot.open_depot import OpenDepot, in_thread
 from longshore.depot.records import Added
 from longshore.depot.requests import in_batches
 from longshore.depot.signals import obeyed_by, rare_collections
@@ -24,12 +24,14 @@ from longshore.worker.runtime import open_worker, release_dead_owners
 REFUSALS_KEPT: Final = 1_000
 
 
-class RunMethods(Base):
-    """Methods that plan and run jobs."""
+class Runner:
+    """Plans lists, runs jobs, and stops the workers of this process."""
 
-    on_note: Listener | None  # receives the notes of every run
-    tally: RunResult  # of the last run
-    _workers: set[Worker]
+    def __init__(self, depot: OpenDepot) -> None:
+        self._depot = depot
+        self.on_note: Listener | None = None  # receives the notes of every run
+        self.tally = RunResult()  # of the last run
+        self.workers: set[Worker] = set()
 
     async def add(
         self,
@@ -42,18 +44,18 @@ class RunMethods(Base):
         """Plan a list: URLs, records, triples or requests. Existing jobs stay unchanged, unless their bytes are lost;
         invalid items are reported.
         """
-        where, added = scope or self.scope, Added()
-        sizes = self.store.sizes if self.store.backend == "local" else None
+        where, added = scope or self._depot.scope, Added()
+        sizes = self._depot.store.sizes if self._depot.store.backend == "local" else None
         for requests, refused in in_batches(items):
             added.refused_count += len(refused)
             added.refused += refused[: max(0, REFUSALS_KEPT - len(added.refused))]
-            planned = await self.ledger.write_async(plan, where, requests, again=again)
+            planned = await self._depot.ledger.write_async(plan, where, requests, again=again)
             if again != "always":
-                planned = await self._thread(plan_lost_again, self.ledger, sizes, where, requests, planned)
+                planned = await in_thread(plan_lost_again, self._depot.ledger, sizes, where, requests, planned)
             fresh = sum(one.created for one in planned)
             added.new += fresh
             added.known += len(planned) - fresh
-            self._tell_planned(requests, planned, on_note or self.on_note)
+            self.tell_planned(requests, planned, on_note or self.on_note)
             self.notify()
         return added
 
@@ -76,7 +78,7 @@ class RunMethods(Base):
         `more` returns further job ids during the run (`notify` announces them); None: there will be no more.
         `details`: notes of results contain path and hash, not only the size.
         """
-        errand = RunOptions(
+        options = RunOptions(
             scope=scope,
             job_ids=None if job_ids is None else tuple(job_ids),
             job_types=None if job_types is None else tuple(job_types),
@@ -85,54 +87,55 @@ class RunMethods(Base):
             limit=limit,
             more=more,
         )
-        self.runtime.liveness.hold()
-        await answered(self.ledger, max_wait_s, asyncio.ensure_future(release_dead_owners(self.runtime)))
+        self._depot.runtime.liveness.hold()
+        await answered(self._depot.ledger, max_wait_s, asyncio.ensure_future(release_dead_owners(self._depot.runtime)))
         # A permanent worker also syncs torrents; without torrent jobs the client is not contacted.
         async with (
-            open_worker(self.runtime, on_note or self.on_note, details=details) as tools,
+            open_worker(self._depot.runtime, on_note or self.on_note, details=details) as tools,
             self._torrents(forever),
         ):
             worker = Worker(tools)
             self.tally = worker.tally
-            self._workers.add(worker)
+            self.workers.add(worker)
             try:
                 with obeyed_by(worker, handle=handle_signals), rare_collections(ours=handle_signals):
-                    tally = await worker.run(errand)
+                    tally = await worker.run(options)
                 if tools.watch.failure is not None:
                     raise tools.watch.failure
                 return tally
             finally:
-                self._workers.discard(worker)
-                self.runtime.liveness.forsaken |= worker.forsaken
+                self.workers.discard(worker)
+                self._depot.runtime.liveness.forsaken |= worker.forsaken
 
     def _torrents(self, forever: bool) -> AbstractAsyncContextManager[None]:
         if not forever:
             return nullcontext()
         from longshore.worker.kinds.torrent.open import syncing  # imported only where torrents are synced
 
-        return syncing(self)
+        return syncing(self._depot.runtime)
 
     def notify(self) -> None:
         """Wake the workers of this process: there may be new jobs."""
-        for worker in list(self._workers):
+        for worker in list(self.workers):
             worker.notify()
 
     def drain(self) -> None:
         """Drain the workers of this process."""
-        for worker in list(self._workers):
+        for worker in list(self.workers):
             worker.drain()
 
     def abort(self) -> None:
         """Abort the workers of this process; durable state is kept."""
-        for worker in list(self._workers):
+        for worker in list(self.workers):
             worker.abort()
 
-    def _tell_planned(
+    def tell_planned(
         self, requests: Sequence[JobRequest], planned: Sequence[Planned], listener: Listener | None
     ) -> None:
+        """Report each planned job."""
         if listener is None:
             return
-        now = self.ledger.now()
+        now = self._depot.ledger.now()
         for request, one in zip(requests, planned, strict=True):
             facts = {"created": one.created, "status": one.status.value}
-            listener(RunEvent("planned", now, self.scope, one.job_id, safe_url(request.url or ""), facts))
+            listener(RunEvent("planned", now, self._depot.scope, one.job_id, safe_url(request.url or ""), facts))

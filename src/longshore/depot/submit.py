@@ -1,4 +1,4 @@
-"""Methods for custom job types."""
+"""Submit and replay jobs of custom types."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from longshore.depot.get import GetMethods
+from longshore.depot.open_depot import OpenDepot, in_thread
+from longshore.depot.run import Runner
 from longshore.domain.kinds import TERMINAL, Status
 from longshore.domain.model import Artifact, JobRequest, Planned, Scope
 from longshore.errors import BadInput
@@ -16,8 +17,11 @@ from longshore.worker.kinds.custom.job_types import own_key
 from longshore.worker.missing_blobs import results_and_gone
 
 
-class SubmitMethods(GetMethods):
-    """Methods that submit jobs of custom types."""
+class Submitter:
+    """Plans jobs of custom types."""
+
+    def __init__(self, depot: OpenDepot, runner: Runner) -> None:
+        self._depot, self._runner = depot, runner
 
     async def submit(
         self,
@@ -35,7 +39,7 @@ class SubmitMethods(GetMethods):
         A `key` of your own identifies the job instead. If the same work was done under another key, the job ends as
         `skipped` with the results of that job.
         """
-        where = scope or self.scope
+        where = scope or self._depot.scope
         kind = known_types().get(job_type)
         if kind is None:
             raise BadInput(f"no handler for jobs of type {job_type!r} is declared here")
@@ -49,28 +53,28 @@ class SubmitMethods(GetMethods):
             max_attempts=kind.max_attempts,
             run_id=run_id,
         )
-        planned = (await self.ledger.write_async(plan, where, [request], again="failed"))[0]
+        planned = (await self._depot.ledger.write_async(plan, where, [request], again="failed"))[0]
         if planned.status in {Status.COMPLETED, Status.SKIPPED} and await self._results_lost(where, planned.job_id):
-            planned = (await self.ledger.write_async(plan, where, [request], again="always"))[0]
-        self.notify()
+            planned = (await self._depot.ledger.write_async(plan, where, [request], again="always"))[0]
+        self._runner.notify()
         return planned
 
     async def _results_lost(self, scope: Scope, job_id: str) -> bool:
         """Return whether results of a job are lost, and mark them as missing."""
-        _, gone = await self._thread(results_and_gone, self.ledger, self.store.sizes, scope, [job_id])
+        _, gone = await in_thread(results_and_gone, self._depot.ledger, self._depot.store.sizes, scope, [job_id])
         return bool(gone)
 
     async def replay(self, job_id: str, *, scope: Scope | None = None) -> Planned:
         """Run a job again from its stored inputs, as a new job linked to the old one."""
-        where = scope or self.scope
-        job = await self._thread(self.ledger.job, where, job_id)
+        where = scope or self._depot.scope
+        job = await in_thread(self._depot.ledger.job, where, job_id)
         if job.status not in TERMINAL:
             raise BadInput(f"job {job_id} is {job.status}: only finished jobs can be replayed")
-        inputs = await self._thread(lambda: self.ledger.results(where, job_id, role="input"))
+        inputs = await in_thread(lambda: self._depot.ledger.results(where, job_id, role="input"))
         request = replace(job.request, retry_of=job_id, inputs=tuple(one.artifact_id for one in inputs))
-        planned = (await self.ledger.write_async(plan, where, [request], again="always"))[0]
-        self.notify()
+        planned = (await self._depot.ledger.write_async(plan, where, [request], again="always"))[0]
+        self._runner.notify()
         return planned
 
     async def _artifact(self, scope: Scope, one: str | Artifact) -> Artifact:
-        return one if isinstance(one, Artifact) else await self._thread(self.ledger.artifact, scope, one)
+        return one if isinstance(one, Artifact) else await in_thread(self._depot.ledger.artifact, scope, one)

@@ -28,12 +28,12 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
         return thread.submit(asyncio.run, work).result()
 
 
-def driven(method: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
+def driven(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     """Return the synchronous variant of a method of the async core."""
 
     @wraps(method)
-    def call(self: Depot, *args: Any, **kwargs: Any) -> T:
-        return drive(method(self.aio, *args, **kwargs))
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        return drive(method(*args, **kwargs))
 
     return call
 
@@ -53,6 +53,25 @@ class Depot:
         self.aio = AsyncDepot.open(path, settings=settings, create=create, store_lost=store_lost, **flags)
         self.settings, self.scope = self.aio.settings, self.aio.scope
         self.ledger, self.store = self.aio.ledger, self.aio.store
+        self.add = driven(self.aio.add)
+        self.get = driven(self.aio.get)
+        self.run = driven(self.aio.run)
+        self.verify = driven(self.aio.verify)
+        self.reconcile = driven(self.aio.reconcile)
+        self.place = driven(self.aio.place)
+        self.prove = driven(self.aio.prove)
+        self.submit = driven(self.aio.submit)
+        self.replay = driven(self.aio.replay)
+        self.cancel = driven(self.aio.cancel)
+        self.retry = driven(self.aio.retry)
+        self.status = driven(self.aio.status)
+        self.jobs = driven(self.aio.jobs)
+        self.artifacts = driven(self.aio.artifacts)
+        self.show = driven(self.aio.show)
+        self.failures = driven(self.aio.failures)
+        self.gc = driven(self.aio.gc)
+        self.put = driven(self.aio.put)
+        self.adopt = driven(self.aio.adopt)
 
     def close(self) -> None:
         """Finish queued writes and release all resources."""
@@ -63,26 +82,6 @@ class Depot:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    add = driven(AsyncDepot.add)
-    get = driven(AsyncDepot.get)
-    run = driven(AsyncDepot.run)
-    verify = driven(AsyncDepot.verify)
-    reconcile = driven(AsyncDepot.reconcile)
-    place = driven(AsyncDepot.place)
-    prove = driven(AsyncDepot.prove)
-    submit = driven(AsyncDepot.submit)
-    replay = driven(AsyncDepot.replay)
-    cancel = driven(AsyncDepot.cancel)
-    retry = driven(AsyncDepot.retry)
-    status = driven(AsyncDepot.status)
-    jobs = driven(AsyncDepot.jobs)
-    artifacts = driven(AsyncDepot.artifacts)
-    show = driven(AsyncDepot.show)
-    failures = driven(AsyncDepot.failures)
-    gc = driven(AsyncDepot.gc)
-    put = driven(AsyncDepot.put)
-    adopt = driven(AsyncDepot.adopt)
 
 
 def open_depot(path: str | os.PathLike[str] | None = None, *, create: bool = True, **settings: Any) -> Depot:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from longshore.depot import wiring
-from longshore.depot.base import Base
+from longshore.depot.open_depot import OpenDepot, in_thread
 from longshore.depot.records import Got
 from longshore.depot.targets import check_outside
 from longshore.domain.kinds import Status
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 _CHUNK: Final = 1 << 20
 
 
-class Uploads(Base):
-    """Methods that store local files."""
+class Uploads:
+    """Stores local files."""
+
+    def __init__(self, depot: OpenDepot) -> None:
+        self._depot = depot
 
     async def put(
         self,
@@ -44,28 +47,28 @@ class Uploads(Base):
             path = Path(source)
             with _open_plain(path) as file:
                 size_bytes = os.fstat(file.fileno()).st_size
-                return await self._thread(self._take, file, replace(meant, name=name or path.name), scope, size_bytes)
-        return await self._thread(self._take, source, meant, scope)
+                return await in_thread(self._take, file, replace(meant, name=name or path.name), scope, size_bytes)
+        return await in_thread(self._take, source, meant, scope)
 
     def _take(self, source: BinaryIO, meant: UploadRequest, scope: Scope | None, size_bytes: int = 0) -> Got:
-        scope, liveness = scope or self.scope, self.runtime.liveness
+        scope, liveness = scope or self._depot.scope, self._depot.runtime.liveness
         liveness.hold()
         worker = Uploader(liveness.owner, liveness.dead)
-        taking = UploadSession(self.ledger, self.store, scope, meant, worker, size_bytes=size_bytes)
+        taking = UploadSession(self._depot.ledger, self._depot.store, scope, meant, worker, size_bytes=size_bytes)
         try:
             while piece := source.read(_CHUNK):
                 taking.write(piece)
             taken = taking.finish()
         finally:
             taking.discard()
-        path = self.store.path(scope, taken.artifact.pointer)
+        path = self._depot.store.path(scope, taken.artifact.pointer)
         return Got(taken.job_id, None, Status.COMPLETED, taken.held, taken.artifact, path, attempts=1)
 
     async def adopt(self, directory: str | os.PathLike[str], *, scope: Scope | None = None) -> list[Got]:
         """Hash and register every plain file below a directory; links are not followed."""
         root = Path(directory)
         found = []
-        for path in await self._thread(lambda: list(plain_files(root, self.settings))):
+        for path in await in_thread(lambda: list(plain_files(root, self._depot.settings))):
             got = await self.put(path, name=str(path.relative_to(root)), artifact_type="adopted", scope=scope)
             found.append(got)
             await asyncio.sleep(0)

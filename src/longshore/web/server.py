@@ -39,7 +39,7 @@ def make_service(depot: AsyncDepot, settings: ServeSettings) -> Service:
         metrics.note(note)
         service.note(note)
 
-    depot.on_note = hear
+    depot.runner.on_note = hear
     return service
 
 

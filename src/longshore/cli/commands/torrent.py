@@ -43,7 +43,7 @@ def _with_desk(
             if leases:
                 depot.runtime.liveness.hold()
                 await release_dead_owners(depot.runtime)
-            async with open_torrent_service(depot) as desk:
+            async with open_torrent_service(depot.runtime) as desk:
                 return await work(desk)
 
     return asyncio.run(run())

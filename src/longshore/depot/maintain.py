@@ -1,4 +1,4 @@
-"""Maintenance methods: verify, reconcile, gc, cancel, retry, put, place."""
+"""Verify, reconcile, collect garbage, and place blobs outside the depot."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from longshore.depot.base import Base
 from longshore.depot.maintenance.gc import Collection, collect
 from longshore.depot.maintenance.missing_blobs import mark_damaged
 from longshore.depot.maintenance.reconcile import Reconciler
 from longshore.depot.maintenance.verify import Verifier
+from longshore.depot.open_depot import OpenDepot, in_thread
 from longshore.depot.records import Report
 from longshore.depot.targets import check_target
 from longshore.domain.model import Artifact, Blob, Scope
@@ -20,8 +20,11 @@ from longshore.ledger.queries.due_work import scopes_known
 from longshore.store.local.link_out import Mode, place
 
 
-class MaintenanceMethods(Base):
-    """Maintenance methods of a depot."""
+class Maintenance:
+    """Verifies, reconciles, collects garbage, and places blobs."""
+
+    def __init__(self, depot: OpenDepot) -> None:
+        self._depot = depot
 
     async def verify(
         self,
@@ -31,21 +34,23 @@ class MaintenanceMethods(Base):
         on_progress: Callable[[int, int], None] | None = None,
     ) -> Report:
         """Read every blob again and compare size and hash; mark and report lost and damaged ones."""
-        verifier = Verifier(self.ledger, self.store)
-        where = await self.ledger.read_async(scopes_known) if everything else [scope or self.scope]
-        return await self._thread(verifier.verify, where, on_progress)
+        verifier = Verifier(self._depot.ledger, self._depot.store)
+        where = await self._depot.ledger.read_async(scopes_known) if everything else [scope or self._depot.scope]
+        return await in_thread(verifier.verify, where, on_progress)
 
     async def reconcile(self, *, dry_run: bool = False, store_lost: bool = False) -> Report:
         """Compare rows, files, parts and intents in both directions, and repair where possible.
 
         A store without any blob is assumed to be unmounted, unless `store_lost` is set.
         """
-        reconciler = Reconciler(self.ledger, self.store, self.settings.reconcile, Path(self.settings.depot))
-        return await self._thread(lambda: reconciler.reconcile(dry_run, store_lost=store_lost))
+        reconciler = Reconciler(
+            self._depot.ledger, self._depot.store, self._depot.settings.reconcile, Path(self._depot.settings.depot)
+        )
+        return await in_thread(lambda: reconciler.reconcile(dry_run, store_lost=store_lost))
 
     async def gc(self, *, grace_s: float, dry_run: bool = False) -> Collection:
         """Quarantine unreferenced blobs; remove blobs that were in quarantine longer than the grace period."""
-        return await self._thread(lambda: collect(self.ledger, self.store, grace_s=grace_s, dry_run=dry_run))
+        return await in_thread(lambda: collect(self._depot.ledger, self._depot.store, grace_s=grace_s, dry_run=dry_run))
 
     async def place(
         self,
@@ -63,9 +68,9 @@ class MaintenanceMethods(Base):
         its artifacts are marked missing, and `BlobDamaged` is raised.
         """
         path = Path(target)
-        check_target(path, self.settings)
+        check_target(path, self._depot.settings)
         try:
-            await self._thread(_place, self.store, artifact, path, mode, overwrite)
+            await in_thread(_place, self._depot.store, artifact, path, mode, overwrite)
         except (BlobDamaged, NotFound):
             await self._lose(artifact)
             raise
@@ -73,17 +78,21 @@ class MaintenanceMethods(Base):
 
     async def prove(self, artifact: Artifact) -> bool:
         """Verify an artifact's bytes before they are read; False if they are missing or damaged, and marked so."""
-        blob = Blob(artifact.sha256, artifact.size_bytes, artifact.pointer, self.store.backend, artifact.content_type)
-        if await self._thread(self.store.prove, blob, artifact.scope, "reading"):
+        blob = Blob(
+            artifact.sha256, artifact.size_bytes, artifact.pointer, self._depot.store.backend, artifact.content_type
+        )
+        if await in_thread(self._depot.store.prove, blob, artifact.scope, "reading"):
             return True
         await self._lose(artifact)
         return False
 
     async def _lose(self, artifact: Artifact) -> None:
         """Mark every artifact with the bytes of this one as missing, unless an intact blob has replaced it."""
-        if self.ledger.frozen or await self._thread(self.store.sizes, artifact.scope, [artifact.pointer]) != [None]:
+        if self._depot.ledger.frozen or await in_thread(
+            self._depot.store.sizes, artifact.scope, [artifact.pointer]
+        ) != [None]:
             return
-        await self.ledger.write_async(mark_damaged, artifact.scope, artifact.sha256)
+        await self._depot.ledger.write_async(mark_damaged, artifact.scope, artifact.sha256)
 
 
 def _place(store: Any, artifact: Artifact, target: Path, mode: Mode, overwrite: bool) -> None:

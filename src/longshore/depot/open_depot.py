@@ -1,9 +1,10 @@
-"""Base class of the groups of depot methods."""
+"""What the parts of an open depot share."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Base:
-    """An open depot, as its methods see it."""
+@dataclass(frozen=True, slots=True)
+class OpenDepot:
+    """An open ledger and store, their configuration, and the scope of calls that name none."""
 
     settings: Settings
     runtime: Runtime
@@ -25,7 +27,7 @@ class Base:
     store: Store
     scope: Scope
 
-    @staticmethod
-    async def _thread(call: Callable[..., T], *arguments: object) -> T:
-        """Run a function that blocks on the disk."""
-        return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
+
+async def in_thread(call: Callable[..., T], *arguments: object) -> T:
+    """Run a function that blocks on the disk or the ledger."""
+    return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)

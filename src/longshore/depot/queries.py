@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from longshore.depot.run import RunMethods
+from longshore.depot.open_depot import OpenDepot, in_thread
+from longshore.depot.run import Runner
 from longshore.domain.model import Artifact, Job, Planned, Scope
 from longshore.ledger.queries.listing import ArtifactFilter, FailureGroup, JobFilter, Page, Timeline
 from longshore.ledger.records import CancelResult
@@ -14,52 +15,55 @@ T = TypeVar("T")
 PAGE: Final = 1_000
 
 
-class QueryMethods(RunMethods):
-    """Methods that query the ledger, cancel and retry."""
+class Queries:
+    """Queries the ledger, cancels and retries."""
+
+    def __init__(self, depot: OpenDepot, runner: Runner) -> None:
+        self._depot, self._runner = depot, runner
 
     async def status(self, *, scope: Scope | None = None) -> dict[str, int]:
         """Count the jobs of each status."""
-        counts = await self._thread(self.ledger.counts, scope or self.scope)
+        counts = await in_thread(self._depot.ledger.counts, scope or self._depot.scope)
         return {status.value: count for status, count in counts.items()}
 
     async def jobs(
         self, wanted: JobFilter | None = None, *, scope: Scope | None = None, limit: int | None = None
     ) -> list[Job]:
         """List jobs, newest first; all matches unless there is a limit."""
-        return await self._thread(self._all, self.ledger.jobs, scope or self.scope, wanted, limit)
+        return await in_thread(self._all, self._depot.ledger.jobs, scope or self._depot.scope, wanted, limit)
 
     async def artifacts(
         self, wanted: ArtifactFilter | None = None, *, scope: Scope | None = None, limit: int | None = None
     ) -> list[Artifact]:
         """List artifacts, newest first; all matches unless there is a limit."""
-        return await self._thread(self._all, self.ledger.artifacts, scope or self.scope, wanted, limit)
+        return await in_thread(self._all, self._depot.ledger.artifacts, scope or self._depot.scope, wanted, limit)
 
     async def show(self, job_id: str, *, scope: Scope | None = None) -> Timeline:
         """Return one job's history: events, claims, effects."""
-        return await self._thread(self.ledger.timeline, scope or self.scope, job_id)
+        return await in_thread(self._depot.ledger.timeline, scope or self._depot.scope, job_id)
 
     async def failures(self, *, scope: Scope | None = None) -> list[FailureGroup]:
         """Group permanent failures by reason and host."""
-        return await self._thread(self.ledger.failures, scope or self.scope)
+        return await in_thread(self._depot.ledger.failures, scope or self._depot.scope)
 
     async def cancel(self, wanted: JobFilter | Sequence[str], *, scope: Scope | None = None) -> CancelResult:
         """Cancel jobs by id or by filter: waiting ones at once, running ones as soon as their worker stops them."""
-        where = scope or self.scope
-        result = await self._thread(self.ledger.cancel, where, await self._ids(where, wanted))
-        for worker in list(self._workers):
+        where = scope or self._depot.scope
+        result = await in_thread(self._depot.ledger.cancel, where, await self._ids(where, wanted))
+        for worker in list(self._runner.workers):
             worker.cancel(result.requested)
         return result
 
     async def retry(self, wanted: JobFilter | Sequence[str], *, scope: Scope | None = None) -> list[Planned]:
         """Make a linked new job for each failed or canceled one, by id or by filter."""
-        where = scope or self.scope
-        planned = await self._thread(self.ledger.retry, where, await self._ids(where, wanted))
-        self.notify()
+        where = scope or self._depot.scope
+        planned = await in_thread(self._depot.ledger.retry, where, await self._ids(where, wanted))
+        self._runner.notify()
         return planned
 
     async def _ids(self, scope: Scope, wanted: JobFilter | Sequence[str]) -> list[str]:
         if isinstance(wanted, JobFilter):
-            return await self._thread(self.ledger.matching_ids, scope, wanted)
+            return await in_thread(self._depot.ledger.matching_ids, scope, wanted)
         return [wanted] if isinstance(wanted, str) else list(wanted)
 
     @staticmethod
