@@ -13,7 +13,7 @@ from longshore.domain.model import Scope
 from longshore.domain.settings import HostsSettings
 from longshore.ledger import Ledger
 from longshore.ledger.backends.sqlite.connection import connect
-from longshore.ledger.queries.fast_lookup import StoredResult, _statement, open_fast_lookup
+from longshore.ledger.queries.fast_lookup import StoredResult, _sql, open_fast_lookup
 from tests.ledger.acts import HOME, downloads, held
 from tests.support.ledgers import Clock
 
@@ -80,7 +80,7 @@ def test_what_is_marked_missing_is_not_held(path: Path) -> None:
 def test_every_step_is_a_step_into_an_index(path: Path) -> None:
     connection = connect(path, readonly=True)
     given = {"tenant_id": "", "project_id": "", "job_type": "", "keys": "[]"}
-    plan = [str(row[3]) for row in connection.execute("EXPLAIN QUERY PLAN " + _statement(), given)]
+    plan = [str(row[3]) for row in connection.execute("EXPLAIN QUERY PLAN " + _sql("stored"), given)]
     connection.close()
 
     assert [step.split()[:2] for step in plan] == [["SCAN", "k"], ["SEARCH", "j"], ["SEARCH", "r"], ["SEARCH", "a"]]

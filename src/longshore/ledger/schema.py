@@ -25,7 +25,7 @@ from longshore.ledger.backends.sqlite.backend import lock_path
 from longshore.ledger.backends.sqlite.connection import connect, translated, wall_clock
 from longshore.ledger.backends.sqlite.readonly import open_readonly
 from longshore.ledger.ids import new_id
-from longshore.ledger.statements import Dialect
+from longshore.ledger.statements import Dialect, statements
 
 _NAME: Final = re.compile(r"(\d{4})_(\w+)\.sql\Z")
 _SPACE: Final = re.compile(r"\s+")
@@ -91,7 +91,7 @@ def create_sqlite(path: Path) -> None:
             try:
                 connection.execute("PRAGMA journal_mode = delete; PRAGMA synchronous = 2")
                 apply(connection)
-                connection.execute("INSERT INTO _meta (key, value) VALUES ('ledger_id', ?)", (new_id(wall_clock()),))
+                connection.execute(_sql("meta_put"), {"key": "ledger_id", "value": new_id(wall_clock())})
             finally:
                 connection.close()
         except apsw.Error as error:
@@ -110,15 +110,9 @@ def apply(connection: apsw.Connection) -> list[int]:
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.execute(step.text)
-            connection.execute(
-                "INSERT INTO _migrations (version, name, checksum, applied_at) VALUES (?, ?, ?, ?)",
-                (step.version, step.name, step.checksum, wall_clock()),
-            )
-            connection.execute(
-                "INSERT INTO _meta (key, value) VALUES ('schema_version', ?1) "
-                "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                (str(step.version),),
-            )
+            done_step = {"version": step.version, "name": step.name, "checksum": step.checksum, "now": wall_clock()}
+            connection.execute(_sql("migration_put"), done_step)
+            connection.execute(_sql("meta_put"), {"key": "schema_version", "value": str(step.version)})
             failpoints.hit("schema.migrate")
             connection.execute("COMMIT")
         finally:
@@ -128,12 +122,15 @@ def apply(connection: apsw.Connection) -> list[int]:
     return done
 
 
+def _sql(name: str) -> str:
+    return statements("sqlite")[name].text
+
+
 def version_of(connection: apsw.Connection) -> int:
     """Return the schema version of a ledger; 0 if the database does not hold one."""
-    tables = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = '_meta'"
-    if connection.execute(tables).get == 0:
+    if connection.execute(_sql("has_meta")).get == 0:
         return 0
-    value = connection.execute("SELECT value FROM _meta WHERE key = 'schema_version'").get
+    value = connection.execute(_sql("meta_value"), {"key": "schema_version"}).get
     if value is None or not str(value).isdigit():
         raise Damaged("the ledger does not say which schema it has")
     return int(value)
@@ -195,7 +192,7 @@ def drift_sqlite(connection: apsw.Connection) -> list[str]:
     found = [f"{name} is missing" for name in sorted(need.keys() - have.keys())]
     found += [f"{name} is not ours" for name in sorted(have.keys() - need.keys())]
     found += [f"{name} differs" for name in sorted(need.keys() & have.keys()) if need[name] != have[name]]
-    sums = {row[0]: row[1] for row in connection.execute("SELECT version, checksum FROM _migrations")}
+    sums = {row[0]: row[1] for row in connection.execute(_sql("migration_checksums"))}
     for step in migrations("sqlite")[:version]:
         if sums.get(step.version) != step.checksum:
             found.append(f"migration {step.version:04} {step.name} is not the one that was applied")
@@ -203,7 +200,7 @@ def drift_sqlite(connection: apsw.Connection) -> list[str]:
 
 
 def _objects(connection: apsw.Connection) -> dict[str, str]:
-    rows = connection.execute("SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'")
+    rows = connection.execute(_sql("schema_objects"))
     return {f"{kind} {name}": _SPACE.sub(" ", sql or "") for kind, name, sql in rows}
 
 

@@ -14,6 +14,7 @@ from longshore.depot.doctor.machine_checks import Check, Looker, existing
 from longshore.domain.kinds import TERMINAL
 from longshore.domain.model import Scope
 from longshore.errors import ForeignStore, LedgerError, LongshoreError, NoStore, NotFound, SchemaMismatch
+from longshore.ledger.backends.sqlite.connection import journal_mode
 from longshore.ledger.queries import depot_totals, listing
 
 if TYPE_CHECKING:
@@ -60,18 +61,8 @@ def check_ledger(settings: Settings) -> Check:
             schema = ledger.read(depot_totals.schema_version)
     except SchemaMismatch as error:
         return Check("ledger", "fail", str(error), error.hint or "longshore migrate")
-    modes = "" if _on_postgres(settings) else f", journal mode {_journal_mode(settings.ledger)}, synchronous FULL"
+    modes = "" if _on_postgres(settings) else f", journal mode {journal_mode(Path(settings.ledger))}, synchronous FULL"
     return Check("ledger", "ok", f"{ledger.dialect}, schema {schema}, no migration pending{modes}")
-
-
-def _journal_mode(path: str) -> str:
-    from longshore.ledger.backends.sqlite.connection import connect
-
-    connection = connect(Path(path), readonly=True)
-    try:
-        return str(connection.execute("PRAGMA journal_mode").get)
-    finally:
-        connection.close()
 
 
 def check_clock(settings: Settings) -> Check:
@@ -113,31 +104,20 @@ def check_role(settings: Settings) -> Check:
         return Check("postgresql", "skip", "the ledger is not on PostgreSQL")
     try:
         import psycopg
+
+        from longshore.ledger.backends.postgres.schema import role_facts
     except ImportError:
         return Check("postgresql", "fail", "psycopg is not installed", "pip install 'longshore[postgres]'")
     try:
-        with psycopg.connect(settings.ledger, connect_timeout=5) as connection:
-            row = connection.execute(
-                "SELECT current_user, rolsuper, rolbypassrls, current_setting('server_version') "
-                "FROM pg_roles WHERE rolname = current_user"
-            ).fetchone()
-            walls = connection.execute(
-                "SELECT count(*) FILTER (WHERE relforcerowsecurity), count(*) FROM pg_class "
-                "WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace"
-            ).fetchone()
-            bare = connection.execute(
-                "SELECT relname FROM pg_class AS c WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace "
-                "AND NOT (relforcerowsecurity AND EXISTS (SELECT 1 FROM pg_policy AS p WHERE p.polrelid = c.oid)) ORDER BY 1"
-            ).fetchall()
+        facts = role_facts(settings.ledger)
     except psycopg.Error as error:
         return Check("postgresql", "fail", str(error).splitlines()[0], "check the address, the role and the password")
-    assert row is not None
-    assert walls is not None
-    evidence = f"PostgreSQL {row[3]} as {row[0]}; {walls[0]} of {walls[1]} tables have forced row security"
-    if open_doors := [name for (name,) in bare if name not in SHARED_TABLES]:
-        told = f"{evidence}; without a tenant policy: {', '.join(open_doors)}"
+    secured = f"{facts.forced} of {facts.tables} tables have forced row security"
+    evidence = f"PostgreSQL {facts.server_version} as {facts.role}; {secured}"
+    if open_tables := [name for name in facts.without_policy if name not in SHARED_TABLES]:
+        told = f"{evidence}; without a tenant policy: {', '.join(open_tables)}"
         return Check("postgresql", "fail", told, "restore the schema: longshore migrate on a new database, then copy")
-    if row[1] or row[2]:
+    if facts.bypasses:
         return Check("postgresql", "warn", f"{evidence}; this role bypasses it", "connect as the application role")
     return Check("postgresql", "ok", evidence)
 

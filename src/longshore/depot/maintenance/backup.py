@@ -14,7 +14,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,21 +25,16 @@ from longshore.domain.model import Scope
 from longshore.errors import (
     BadInput,
     BlobDamaged,
-    Damaged,
-    DiskFull,
-    LongshoreError,
     NoDepot,
     NotFound,
     PublishFailed,
-    Unavailable,
 )
+from longshore.ledger.maintenance import snapshot
 from longshore.store import LocalStore
 from longshore.store.durability import filesystem
 from longshore.store.durability.blob_proof import problem_with
 
 if TYPE_CHECKING:
-    import apsw
-
     from longshore.domain.settings import Settings
     from longshore.store import Store
 
@@ -51,8 +46,6 @@ FORM: Final = 1  # format version of a backup, in its note
 _UNBORN_NOTE: Final = NOTE + ".new"
 _WHERE_TO: Final = "name an empty directory or an earlier backup"
 _CHUNK: Final = 1 << 20
-_LEAST_ROOM: Final = 1 << 16  # bytes: with less, SQLite cannot even write a page and its journal
-_BLOBS: Final = "SELECT tenant_id, project_id, sha256, byte_size, storage_pointer FROM blobs"
 failpoints.declare("backup.ledger", "backup.blob", "backup.end", "restore.ledger", "restore.blob", "restore.end")
 
 
@@ -90,10 +83,10 @@ def backup(
     if not ledger.exists():
         raise NoDepot(f"no ledger at {ledger}")
     _claim(target, outside)
-    _snapshot(ledger, target / "ledger.new")
+    snapshot.take(ledger, target / "ledger.new")
     failpoints.hit("backup.ledger")
     copied = BackupResult()
-    for scope, sha256, size, pointer in _blobs(target / "ledger.new"):
+    for scope, sha256, size, pointer in snapshot.blobs(target / "ledger.new"):
         _copy_blob(store, scope, sha256, size, pointer, target / STORE / pointer, copied)
         failpoints.hit("backup.blob")
         if note is not None:
@@ -113,13 +106,13 @@ def restore(
     _check_source(source)
     if (depot / LEDGER).exists():
         raise BadInput(f"a depot exists at {depot}", hint="restore into an empty directory: name it with --depot")
-    _check(source / LEDGER)
-    owner = _ledger_id(source / LEDGER)
+    snapshot.check(source / LEDGER)
+    owner = snapshot.ledger_id(source / LEDGER)
     LocalStore(
         depot / STORE, settings, ledger_id=owner
     ).close()  # the store is initialized before a ledger refers to it
     copied = BackupResult()
-    for _, sha256, size, pointer in _blobs(source / LEDGER):
+    for _, sha256, size, pointer in snapshot.blobs(source / LEDGER):
         found = source / STORE / pointer
         if found.is_file() and not found.is_symlink():
             _copy_file(found, depot / STORE / pointer, sha256, size, copied)
@@ -182,84 +175,6 @@ def _write_note(target: Path, facts: dict[str, int]) -> None:
         os.fsync(out.fileno())
     os.replace(target / _UNBORN_NOTE, target / NOTE)
     filesystem.fsync_path(target)
-
-
-def _snapshot(ledger: Path, target: Path) -> None:
-    """Copy a snapshot of the ledger while writers continue."""
-    import apsw
-
-    from longshore.ledger.backends.sqlite.connection import is_readonly
-    from longshore.ledger.backends.sqlite.readonly import open_readonly
-
-    filesystem.create_private(target).close()  # SQLite gives its journal the same mode
-    if is_readonly(ledger):
-        source = open_readonly(ledger)
-    else:
-        source = apsw.Connection(str(ledger), flags=apsw.SQLITE_OPEN_READONLY)
-        source.set_busy_timeout(60_000)
-    copy = apsw.Connection(str(target))
-    try:
-        with copy.backup("main", source, "main") as work:
-            while not work.done:
-                work.step(4_096)
-        copy.execute("PRAGMA journal_mode=DELETE")  # one file, complete in itself
-    except apsw.Error as error:
-        raise _not_copied(error, target) from error
-    finally:
-        copy.close()
-        source.close()
-
-
-def _not_copied(error: apsw.Error, target: Path) -> LongshoreError:
-    """Return the error of a failed snapshot: a target that cannot be written is not damage."""
-    import apsw
-
-    code = getattr(error, "result", 0) & 0xFF
-    room = os.statvfs(target.parent)
-    full = room.f_bavail * room.f_frsize < _LEAST_ROOM or not room.f_favail
-    if code == apsw.SQLITE_FULL or (full and code not in (apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB)):
-        return DiskFull(
-            f"the backup does not fit: no space left at {target.parent}", hint="make room, or name another disk"
-        )
-    if code in (apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB):
-        return Damaged(f"the ledger cannot be copied: {error}")
-    return Unavailable(f"the ledger cannot be copied to {target.parent}: {error} ({type(error).__name__})")
-
-
-def _check(ledger: Path) -> None:
-    import apsw
-
-    connection = apsw.Connection(str(ledger), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        if (found := connection.execute("PRAGMA quick_check(1)").get) != "ok":
-            raise Damaged(f"the ledger of this backup is damaged: {found}")
-    except apsw.Error as error:
-        raise Damaged(f"the ledger of this backup is damaged: {error}") from error
-    finally:
-        connection.close()
-
-
-def _ledger_id(ledger: Path) -> str | None:
-    import apsw
-
-    connection = apsw.Connection(str(ledger), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        return connection.execute("SELECT value FROM _meta WHERE key = 'ledger_id'").get  # type: ignore[no-any-return]
-    finally:
-        connection.close()
-
-
-def _blobs(ledger: Path) -> Iterator[tuple[Scope, str, int, str]]:
-    import apsw
-
-    connection = apsw.Connection(str(ledger), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        for tenant, project, sha256, size, pointer in connection.execute(_BLOBS):
-            if pointer.startswith("/") or ".." in pointer.split("/"):
-                raise Damaged("a pointer of this ledger leads out of the store")
-            yield Scope(tenant, project), sha256, size, pointer
-    finally:
-        connection.close()
 
 
 def _copy_blob(

@@ -21,6 +21,7 @@ from longshore.domain.outcomes import Completed, Outcome, Released
 from longshore.domain.settings import HostsSettings
 from longshore.errors import BadInput, Damaged, LongshoreError, NoDepot
 from longshore.ledger.ledger import Ledger
+from longshore.ledger.statements import statements
 
 Take = Callable[[Lease, Path, str], Blob]  # verify a file by its SHA-256 and store it; raises LongshoreError
 BATCH: Final = 200
@@ -64,7 +65,7 @@ def read_old(source: Path) -> Iterator[Old]:
         raise NoDepot(f"no earlier ledger found at {source}")
     try:
         connection = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READONLY)
-        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        tables = {row[0] for row in connection.execute(_sql("earlier_tables"))}
         if not tables & {"artifact_jobs", "downloads"}:
             raise BadInput(f"{source} has neither artifact_jobs nor downloads")
         if "artifact_jobs" in tables:
@@ -76,28 +77,28 @@ def read_old(source: Path) -> Iterator[Old]:
         raise Damaged(f"{source}: {error}") from error
 
 
+def _sql(name: str) -> str:
+    return statements("sqlite")[name].text
+
+
 def _from_jobs(connection: apsw.Connection, *, has_ops: bool) -> Iterator[Old]:
-    for job_id, work_id, artifact_id, url in connection.execute(
-        "SELECT job_id, work_id, artifact_id, canonical_url FROM artifact_jobs ORDER BY created_at, job_id"
-    ):
+    for job_id, work_id, artifact_id, url in connection.execute(_sql("earlier_jobs")):
         facts: dict[str, Any] = {}
         if has_ops:
-            for (text,) in connection.execute(
-                "SELECT result_json FROM artifact_ops WHERE job_id = ? AND op_type IN ('STREAM', 'FINALIZE') "
-                "AND finished_at IS NOT NULL ORDER BY started_at",
-                (job_id,),
-            ):
+            for (text,) in connection.execute(_sql("earlier_results"), {"job_id": job_id}):
                 facts |= _object(text)
         yield Old(work_id, artifact_id, url, facts.get("final_path"), facts.get("sha256"))
 
 
 def _from_downloads(connection: apsw.Connection) -> Iterator[Old]:
-    names = {row[1] for row in connection.execute("SELECT * FROM pragma_table_info('downloads')")}
+    names = [name for (name,) in connection.execute(_sql("earlier_columns"))]
     url = "canonical_url" if "canonical_url" in names else "url"
-    if missing := {"work_id", "artifact_id", url, "path", "sha256"} - names:
+    wanted = ("work_id", "artifact_id", url, "path", "sha256")
+    if missing := set(wanted) - set(names):
         raise BadInput(f"the table downloads has no {', '.join(sorted(missing))}")
-    for row in connection.execute(f"SELECT work_id, artifact_id, {url}, path, sha256 FROM downloads"):
-        yield Old(*row)
+    places = [names.index(name) for name in wanted]
+    for row in connection.execute(_sql("earlier_downloads")):
+        yield Old(*(row[place] for place in places))
 
 
 def _object(text: object) -> dict[str, Any]:

@@ -21,7 +21,7 @@ Row = tuple[Any, ...]
 _LEDGER: Final = os.path.dirname(
     os.path.dirname(__file__)
 )  # os.path, because importing pathlib costs more than the query
-_STATEMENT: Final = f"{_LEDGER}/sql/fast_lookup/stored.sql"
+_SQL: Final = f"{_LEDGER}/sql/fast_lookup"
 _MIGRATIONS: Final = f"{_LEDGER}/migrations/sqlite"
 
 
@@ -51,15 +51,15 @@ class FastLookup:
         """
         where = {"tenant_id": scope[0], "project_id": scope[1], "job_type": job_type}
         try:
-            rows = self._connection.execute(_statement(), {**where, "keys": json.dumps(keys)}).fetchall()
+            rows = self._connection.execute(_sql("stored"), {**where, "keys": json.dumps(keys)}).fetchall()
         except apsw.Error:  # the regular path opens the ledger and reports the error
             return None
         return rows if len(rows) == len(keys) and len({row[0] for row in rows}) == len(keys) else None
 
 
 @cache
-def _statement() -> str:
-    with open(_STATEMENT, encoding="utf-8") as file:
+def _sql(name: str) -> str:
+    with open(f"{_SQL}/{name}.sql", encoding="utf-8") as file:
         return file.read()
 
 
@@ -88,7 +88,7 @@ def _fits(connection: apsw.Connection) -> bool:
     needed = sum(name.endswith(".sql") for name in os.listdir(_MIGRATIONS))
     try:
         connection.execute("BEGIN")
-        have: object = connection.execute("SELECT value FROM _meta WHERE key = 'schema_version'").get
+        have: object = connection.execute(_sql("schema_version")).get
     except apsw.Error:
         return False
     return have == str(needed)

@@ -7,6 +7,7 @@ under an advisory lock, so that two programs that start at once make one ledger.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
@@ -17,6 +18,7 @@ from longshore.errors import Damaged, LongshoreError, NoDepot, NotPermitted, Sch
 from longshore.ledger.backends.postgres.backend import translated
 from longshore.ledger.backends.postgres.pool import Connection, connect, first_line, is_lost
 from longshore.ledger.schema import FOLDER, check_version, current_version, migrations
+from longshore.ledger.statements import statements
 
 OLDEST: Final = 150_000  # security_invoker views; older ones would let a view see all tenants
 _LOCK: Final = 0x10AD5
@@ -25,34 +27,6 @@ _SCRATCH: Final = "longshore_wanted"
 # Long steps on a big ledger are the owner's business.
 _OWNER: Final = {"statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0"}
 _SPACE: Final = re.compile(r"\s+")
-_OBJECTS: Final = """
-SELECT 'column ' || c.relname || '.' || a.attname,
-       format_type(a.atttypid, a.atttypmod) || ' ' || a.attnotnull || ' ' || coalesce(pg_get_expr(d.adbin, d.adrelid), '')
-  FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
-  LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
- WHERE c.relnamespace = (%(schema)s::text)::regnamespace AND c.relkind IN ('r', 'v') AND a.attnum > 0 AND NOT a.attisdropped
-UNION ALL
-SELECT 'table ' || relname, relkind::text || ' ' || relrowsecurity || ' ' || relforcerowsecurity || ' ' || coalesce(reloptions::text, '')
-  FROM pg_class WHERE relnamespace = (%(schema)s::text)::regnamespace AND relkind IN ('r', 'v')
-UNION ALL
-SELECT 'constraint ' || conrelid::regclass::text || '.' || conname, pg_get_constraintdef(oid)
-  FROM pg_constraint WHERE connamespace = (%(schema)s::text)::regnamespace AND conrelid <> 0
-UNION ALL
-SELECT 'index ' || c.relname, pg_get_indexdef(i.indexrelid)
-  FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relnamespace = (%(schema)s::text)::regnamespace
-UNION ALL
-SELECT 'trigger ' || t.tgname, pg_get_triggerdef(t.oid) || ' ' || t.tgenabled::text
-  FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
- WHERE c.relnamespace = (%(schema)s::text)::regnamespace AND NOT t.tgisinternal
-UNION ALL
-SELECT 'function ' || p.proname, pg_get_functiondef(p.oid) || ' ' || pg_get_userbyid(p.proowner)
-  FROM pg_proc p WHERE p.pronamespace = (%(schema)s::text)::regnamespace
-UNION ALL
-SELECT 'policy ' || tablename || '.' || policyname, roles::text || ' ' || cmd || ' ' || coalesce(qual, '') || ' ' || coalesce(with_check, '')
-  FROM pg_policies WHERE schemaname = %(schema)s::text
-UNION ALL
-SELECT 'view ' || viewname, definition FROM pg_views WHERE schemaname = %(schema)s::text
-"""
 
 failpoints.declare("schema.migrate")
 
@@ -96,12 +70,16 @@ def migrate_postgres(url: str) -> list[int]:
         return apply(connection)
 
 
+def _sql(name: str) -> str:
+    return statements("postgres")[name].text
+
+
 def version_of(connection: Connection) -> int:
     """Read the version of a ledger; 0 when there is none in the database."""
-    row = connection.execute("SELECT to_regclass('_meta') IS NOT NULL").fetchone()
+    row = connection.execute(_sql("has_meta")).fetchone()
     if not (row and row[0]):
         return 0
-    row = connection.execute("SELECT value FROM _meta WHERE key = 'schema_version'").fetchone()
+    row = connection.execute(_sql("meta_value"), {"key": "schema_version"}).fetchone()
     if row is None or not str(row[0]).isdigit():
         raise Damaged("the ledger does not say which schema it has")
     return int(row[0])
@@ -114,16 +92,9 @@ def apply(connection: Connection) -> list[int]:
         with connection.transaction():
             _fix_search_path(connection)
             connection.execute(step.text.encode(), prepare=False)
-            connection.execute(
-                "INSERT INTO _migrations (version, name, checksum, applied_at) VALUES (%s, %s, %s,"
-                " CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint))",
-                (step.version, step.name, step.checksum),
-            )
-            connection.execute(
-                "INSERT INTO _meta (key, value) VALUES ('schema_version', %s)"
-                " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                (str(step.version),),
-            )
+            done_step = {"version": step.version, "name": step.name, "checksum": step.checksum}
+            connection.execute(_sql("migration_put"), done_step)
+            connection.execute(_sql("meta_put"), {"key": "schema_version", "value": str(step.version)})
             failpoints.hit("schema.migrate")
         done.append(step.version)
     return done
@@ -141,7 +112,7 @@ def drift_postgres(url: str) -> list[str]:
         steps = migrations("postgres")[:version]
         here = _one(connection, "SELECT current_schema()")
         have = _objects(connection, here)
-        sums = dict(connection.execute("SELECT version, checksum FROM _migrations").fetchall())
+        sums = dict(connection.execute(_sql("migration_checksums")).fetchall())
         with connection.transaction(force_rollback=True):
             connection.execute(f"CREATE SCHEMA {_SCRATCH}")
             connection.execute(f"SET LOCAL search_path = {_SCRATCH}, pg_temp")
@@ -162,7 +133,7 @@ def drift_postgres(url: str) -> list[str]:
 def _objects(connection: Connection, schema: str) -> dict[str, str]:
     with connection.transaction():
         connection.execute("SELECT set_config('search_path', %s, true)", (schema,))
-        rows = connection.execute(_OBJECTS, {"schema": schema}).fetchall()
+        rows = connection.execute(_sql("schema_objects"), {"schema": schema}).fetchall()
     bare = re.compile(rf"\b{re.escape(schema)}\.|(?<=search_path TO )'{re.escape(schema)}'")
     return {str(name): _SPACE.sub(" ", bare.sub("", str(text))) for name, text in rows}
 
@@ -225,3 +196,30 @@ class _locked:  # noqa: N801 - reads as a with-block
     def __exit__(self, *_: object) -> None:
         if not self._connection.closed:
             self._connection.execute("SELECT pg_advisory_unlock(%s)", (_LOCK,))
+
+
+@dataclass(frozen=True, slots=True)
+class RoleFacts:
+    """What the server says about the login of a ledger and its tables."""
+
+    role: str
+    server_version: str
+    bypasses: bool  # it is not bound by row-level security
+    tables: int
+    forced: int  # tables with forced row-level security
+    without_policy: list[str]
+
+
+def role_facts(url: str) -> RoleFacts:
+    """Ask the server what the login may do, and which tables a tenant policy protects."""
+    with psycopg.connect(url, connect_timeout=5) as connection:
+        role, superuser, bypasses, version = connection.execute(_sql("role_facts")).fetchall()[0]
+        tables = connection.execute(_sql("tables_with_policy")).fetchall()
+    return RoleFacts(
+        role=role,
+        server_version=version,
+        bypasses=superuser or bypasses,
+        tables=len(tables),
+        forced=sum(forced for _, forced, _ in tables),
+        without_policy=[name for name, _, protected in tables if not protected],
+    )

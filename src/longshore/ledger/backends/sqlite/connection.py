@@ -131,3 +131,12 @@ def _refused(text: str) -> LongshoreError:
 def wall_clock() -> int:
     """Return the time of this machine, which is the time of a ledger on it."""
     return time.time_ns() // 1000
+
+
+def journal_mode(path: Path) -> str:
+    """Return the journal mode of a ledger file."""
+    connection = connect(path, readonly=True)
+    try:
+        return str(connection.execute("PRAGMA journal_mode").get)
+    finally:
+        connection.close()

@@ -1,0 +1,1 @@
+SELECT value FROM _meta WHERE key = 'schema_version'
