@@ -22,11 +22,11 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
+from longshore.depot.maintenance.purge import retire
 from longshore.domain.identity.requests import download_request
 from longshore.domain.model import SECOND, Blob, NewArtifact, Scope
 from longshore.domain.outcomes import Completed, Failed
 from longshore.exports.manifest_rows import ManifestRow
-from longshore.exports.purge import retire
 from longshore.exports.read_ledger import manifest_rows
 from longshore.ledger import Ledger, Move
 from longshore.ledger.queries.listing import ArtifactFilter

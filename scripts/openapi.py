@@ -14,12 +14,12 @@ def document() -> str:
     from longshore.ledger import Ledger
     from longshore.store import open_store
     from longshore.web.app import describe, make_app
+    from longshore.web.server_limits import ServerLimits
     from longshore.web.service import Service
-    from longshore.web.settings import ServeSettings
 
     with tempfile.TemporaryDirectory() as folder, Ledger.open(Path(folder, "ledger.db"), create=True) as ledger:
         store = open_store(str(Path(folder, "store")))
-        app = make_app(Service(ledger, store, ServeSettings()))
+        app = make_app(Service(ledger, store, ServerLimits()))
         return json.dumps(describe(app), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import click
 
-from longshore.cli.app import program
 from longshore.cli.main import COMMANDS, Entry
+from longshore.cli.run_command import program
 from longshore.config.load import default_of, keys_of, sections
 from longshore.domain.kinds import DOWNLOAD, TERMINAL, TORRENT, JobKind, kind_of
 from longshore.domain.reasons import REASONS, Kind

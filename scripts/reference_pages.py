@@ -16,13 +16,13 @@ from typing import Any
 from prometheus_client.metrics import MetricWrapperBase
 
 import longshore
-from longshore import classic, errors
+from longshore import compat, errors
 from longshore.domain import outcomes
 from longshore.ledger import Ledger
 from longshore.store import open_store
 from longshore.web.metrics import Metrics
+from longshore.web.server_limits import ServerLimits
 from longshore.web.service import Service
-from longshore.web.settings import ServeSettings
 from scripts.openapi import document
 
 NOTICE = "<!-- made by `python -m scripts.reference`; edit the code, not this page -->"
@@ -77,7 +77,7 @@ def _service() -> Iterator[Service]:
     with tempfile.TemporaryDirectory() as folder, Ledger.open(Path(folder, "ledger.db"), create=True) as ledger:
         store = open_store(str(Path(folder, "store")))
         try:
-            yield Service(ledger, store, ServeSettings())
+            yield Service(ledger, store, ServerLimits())
         finally:
             store.close()
 
@@ -128,10 +128,10 @@ def python() -> Iterator[str]:
         "`longshore.ledger.queries` in a transaction.",
         *_names(_methods(Ledger)),
         "",
-        "## `longshore.classic`",
+        "## `longshore.compat`",
         "",
         "The classic verbs, one job at a time ([the pattern](../explanation/usage-pattern.md)).",
-        *_names({name: one for name, one in vars(classic).items() if _own_function(one, classic)}),
+        *_names({name: one for name, one in vars(compat).items() if _own_function(one, compat)}),
     )
     ends = {name: one for name, one in vars(outcomes).items() if _defined(one, outcomes)}
     yield from ("", "## `longshore.domain.outcomes`", "", "Outcomes of an attempt, for `Ledger.settle`.", *_names(ends))

@@ -24,7 +24,7 @@ SQL_ALLOWED = {
 # Variables that are not settings, and who reads them.
 ENVIRONMENT_ALLOWED = {
     "config/": "reads every setting",
-    "cli/app.py": "shell completion, LONGSHORE_DEBUG",
+    "cli/run_command.py": "shell completion, LONGSHORE_DEBUG",
     "cli/main.py": "shell completion",
     "cli/multiprocess/processes.py": "hands the environment on to a child",
     "cli/output/progress.py": "TERM",

@@ -11,7 +11,7 @@ from longshore.config import load_settings
 from longshore.depot.doctor.depot_checks import DEPOT_CHECKS, check_role
 from longshore.depot.doctor.machine_checks import MACHINE_CHECKS, filesystem_of
 from longshore.domain.settings import S3Settings, Secret
-from longshore.store.remote.s3 import S3Objects
+from longshore.store.remote.s3_objects import S3Objects
 from tests.cli.conftest import Box, put_instead
 from tests.support.ledgers import postgres_ledger as postgres_ledger  # noqa: PLC0414 - the fixture
 from tests.support.origin import Origin, Thing

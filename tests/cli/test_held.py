@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from longshore.cli.results import fast_path
+from longshore.cli.get import fast_path
 from tests.cli.conftest import LOOPBACK, Box
 from tests.support.origin import Origin, Thing, status
 from tests.support.postgres import Cluster, postgres_cluster
@@ -58,7 +58,7 @@ def test_it_says_what_the_long_way_says(box: Box, urls: list[str], how: list[str
 def test_a_held_run_loads_no_engine(box: Box, urls: list[str]) -> None:
     listing = box.write("list", "".join(f"{url}\n" for url in urls))
     program = (
-        "import sys, threading; from longshore.cli.app import run\n"
+        "import sys, threading; from longshore.cli.run_command import run\n"
         "assert run(sys.argv[1:]) == 0\n"
         "assert threading.active_count() == 1\n"
         "print(*sys.modules)"

@@ -16,8 +16,8 @@ from typing import Any, Final
 import click
 import pytest
 
-from longshore.cli.app import program
 from longshore.cli.main import entries
+from longshore.cli.run_command import program
 from tests.cli.conftest import LOOPBACK, Box
 from tests.support.origin import Origin, Thing, status
 from tests.support.program import SOURCES, Ran, eventually, schema_of, started

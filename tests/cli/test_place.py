@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from longshore.cli.results.file_names import file_name
+from longshore.cli.get.file_names import file_name
 from tests.cli.conftest import Box
 from tests.support.origin import Origin, Thing
 from tests.support.program import command, environment

@@ -14,8 +14,8 @@ import click
 import pytest
 
 from longshore import __version__
-from longshore.cli.app import program
 from longshore.cli.main import COMMANDS, entries, overview
+from longshore.cli.run_command import program
 from longshore.config import load_settings
 from tests.support.program import environment, execute, invoke
 
@@ -53,7 +53,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_help_of_a_command_imports_no_engine() -> None:
     program = (
-        "import sys; from longshore.cli.app import run\n"
+        "import sys; from longshore.cli.run_command import run\n"
         "for name in sys.argv[1:]: run([name, '--help'])\n"
         "print(*sys.modules, file=sys.stderr)"
     )

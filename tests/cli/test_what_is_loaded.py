@@ -10,9 +10,7 @@ import pytest
 from tests.cli.conftest import Box
 from tests.support.program import environment
 
-PROGRAM = (
-    "import sys; from longshore.cli.app import run\nassert run(sys.argv[1:]) == 0\nprint(*sys.modules, file=sys.stderr)"
-)
+PROGRAM = "import sys; from longshore.cli.run_command import run\nassert run(sys.argv[1:]) == 0\nprint(*sys.modules, file=sys.stderr)"
 HEAVY = {
     "pycurl",
     "longshore.transfer",

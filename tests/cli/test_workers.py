@@ -15,7 +15,7 @@ import apsw
 import click
 import pytest
 
-from longshore.cli.multiprocess.distribute import Distributor
+from longshore.cli.multiprocess.assign_jobs import Distributor
 from longshore.cli.multiprocess.processes import WorkerProcess
 from longshore.cli.multiprocess.supervisor import Supervisor
 from tests.cli.conftest import Box

@@ -11,8 +11,8 @@ import click
 import pytest
 
 import longshore
-from longshore.cli.app import program
 from longshore.cli.main import COMMANDS
+from longshore.cli.run_command import program
 from longshore.config.load import keys_of, sections
 from longshore.domain.reasons import REASONS
 from longshore.ledger import Ledger

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from longshore import classic
+from longshore import compat
 from longshore.domain.identity.keys import op_key
 from longshore.domain.kinds import Status
 from tests.support.origin import Origin, Thing, status
@@ -51,13 +51,13 @@ def effects(names: dict[str, Any], job_id: str) -> list[tuple[str, str, int]]:
 
 def test_it_ends_indexed_with_its_effects_recorded(pattern: dict[str, Any], origin: Origin) -> None:
     ledger, scope, job_id = pattern["ledger"], pattern["HOME"], pattern["job_id"]
-    assert classic.get_current_state(ledger, scope, job_id) == "INDEXED"
+    assert compat.get_current_state(ledger, scope, job_id) == "INDEXED"
     assert effects(pattern, job_id) == [
         ("FINALIZE", "confirmed", 1),
         ("HEAD", "confirmed", 1),
         ("STREAM", "confirmed", 1),
     ]
-    result = classic.get_effect_result(ledger, scope, op_key("FINALIZE", job_id, sha256=SHA256))
+    result = compat.get_effect_result(ledger, scope, op_key("FINALIZE", job_id, sha256=SHA256))
     assert result is not None
     assert result["size"] == len(BODY)
     (artifact,) = ledger.results(scope, job_id)
@@ -65,7 +65,7 @@ def test_it_ends_indexed_with_its_effects_recorded(pattern: dict[str, Any], orig
         assert file.read() == BODY
     asked = origin.count(PAPER)
     url = origin.url(PAPER)
-    again = classic.plan_job_if_absent(
+    again = compat.plan_job_if_absent(
         ledger, scope, work_id="work-123", artifact_id="arxiv-2024-001", canonical_url=url
     )
     pattern["work"](ledger, pattern["store"], "worker-2")
@@ -76,23 +76,23 @@ def test_after_a_crash_the_confirmed_finalize_is_replayed(pattern: dict[str, Any
     ledger, store, scope = pattern["ledger"], pattern["store"], pattern["HOME"]
     origin.add("/second", Thing(BODY + b"second"))
     url = origin.url("/second")
-    job_id = classic.plan_job_if_absent(ledger, scope, work_id="w", artifact_id="a", canonical_url=url)
-    first = classic.lease_next_job(ledger, "worker-1")
+    job_id = compat.plan_job_if_absent(ledger, scope, work_id="w", artifact_id="a", canonical_url=url)
+    first = compat.lease_next_job(ledger, "worker-1")
     assert first is not None
     pattern["process_one"](ledger, store, first)
-    assert classic.get_current_state(ledger, scope, job_id) == "FINALIZED"
+    assert compat.get_current_state(ledger, scope, job_id) == "FINALIZED"
     ledger.release_dead([first.owner])  # it died before it could settle
 
     pattern["work"](ledger, store, "worker-2")
-    assert classic.get_current_state(ledger, scope, job_id) == "INDEXED"
+    assert compat.get_current_state(ledger, scope, job_id) == "INDEXED"
     assert [one for one in effects(pattern, job_id) if one[0] == "FINALIZE"] == [("FINALIZE", "confirmed", 1)]
     assert len(ledger.results(scope, job_id)) == 1
 
 
 def test_a_second_call_under_one_lease_runs_nothing(pattern: dict[str, Any], origin: Origin) -> None:
     ledger, scope = pattern["ledger"], pattern["HOME"]
-    classic.plan_job_if_absent(ledger, scope, work_id="w", artifact_id="a", canonical_url=origin.url("/second"))
-    lease = classic.lease_next_job(ledger, "worker-1")
+    compat.plan_job_if_absent(ledger, scope, work_id="w", artifact_id="a", canonical_url=origin.url("/second"))
+    lease = compat.lease_next_job(ledger, "worker-1")
     assert lease is not None
     ran: list[str] = []
 
@@ -101,13 +101,13 @@ def test_a_second_call_under_one_lease_runs_nothing(pattern: dict[str, Any], ori
         return {"code": "OK"}
 
     key = op_key("HEAD", lease.job_id, url="u", epoch=lease.epoch)
-    answers = [classic.run_effect(ledger, lease, "HEAD", key, head) for _ in range(2)]
+    answers = [compat.run_effect(ledger, lease, "HEAD", key, head) for _ in range(2)]
     assert (answers[0], len(ran)) == (answers[1], 1)
 
 
 def test_a_failure_is_settled_with_its_reason(pattern: dict[str, Any], origin: Origin) -> None:
     ledger, scope = pattern["ledger"], pattern["HOME"]
-    job_id = classic.plan_job_if_absent(ledger, scope, work_id="w", artifact_id="a", canonical_url=origin.url("/gone"))
+    job_id = compat.plan_job_if_absent(ledger, scope, work_id="w", artifact_id="a", canonical_url=origin.url("/gone"))
     pattern["work"](ledger, pattern["store"], "worker-1")
     job = ledger.job(scope, job_id)
     assert (job.status, job.stage, job.reason) == (Status.FAILED, "FAILED", "http_404")

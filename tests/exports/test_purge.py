@@ -10,9 +10,9 @@ import pytest
 from longshore import failpoints
 from longshore.checker import check
 from longshore.checker.check import LocalFiles
+from longshore.depot.maintenance import purge
 from longshore.domain.identity.requests import download_request
 from longshore.domain.model import SECOND, Scope, Status
-from longshore.exports import purge
 from longshore.exports.read_ledger import manifest_rows
 from longshore.ledger import Ledger
 from tests.checker.conftest import Yard

@@ -8,12 +8,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from longshore.depot.maintenance import purge
 from longshore.depot.maintenance.retention import Retention
 from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Blob, NewArtifact, Scope, Status
 from longshore.domain.outcomes import Completed, Failed
 from longshore.domain.settings import RetentionSettings
-from longshore.exports import purge
 from longshore.exports.read_ledger import manifest_rows
 from longshore.ledger import Ledger
 from longshore.ledger.maintenance import purge_order

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from longshore import classic
+from longshore import compat
 from longshore.domain.identity.keys import op_key
 from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Blob, JobRequest, Lease, NewArtifact, Scope, Validators
@@ -30,7 +30,7 @@ def own(ledger: Ledger, count: int = 1, *, scope: Scope = HOME, job_type: str = 
 
 
 def lease(ledger: Ledger, owner: str = "w", ttl_s: float = 60) -> Lease:
-    granted = classic.lease_next_job(ledger, owner, ttl_s)
+    granted = compat.lease_next_job(ledger, owner, ttl_s)
     assert granted is not None
     return granted
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from longshore import classic
+from longshore import compat
 from longshore.domain.model import Scope, Status
 from longshore.domain.outcomes import Blame, Deferred, Failed
 from longshore.domain.settings import HostsSettings
@@ -123,7 +123,7 @@ def test_a_trail_is_kept_by_hops_and_endings(ledger: Ledger) -> None:
     trail = Trail(tried={0: Tried(0, "http_404", "gone", definite=True)})
     assert ledger.write(hop, granted, "m.example", defaults=MANNERS, trail=trail.text())
     assert mirrors.read(ledger.job(HOME, job_id).trail) == trail
-    classic.release_lease(ledger, granted)
+    compat.release_lease(ledger, granted)
     assert mirrors.read(ledger.job(HOME, job_id).trail) == trail  # nothing said: as it was
     settle(ledger, lease(ledger), Deferred("connect", "x", 0.0, trail=""))
     assert ledger.job(HOME, job_id).trail is None
@@ -133,7 +133,7 @@ def test_progress_gives_its_claim_back(ledger: Ledger) -> None:
     (job_id,) = plan(ledger, 1)
     for _ in range(3):
         granted = lease(ledger)
-        classic.advance_state(ledger, granted, "STREAMING")
+        compat.advance_state(ledger, granted, "STREAMING")
         settle(ledger, granted, Deferred("truncated", "x", 0.0, progressed=True))
     assert (ledger.job(HOME, job_id).claims, ledger.job(HOME, job_id).attempts) == (0, 3)
 

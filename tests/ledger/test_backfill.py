@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from longshore import classic
+from longshore import compat
 from longshore.domain.model import Blob, Lease, Status
 from longshore.errors import BadInput, Damaged, NoDepot, StoreError
 from longshore.ledger import Ledger
@@ -84,7 +84,7 @@ def test_verified_files_are_completed_and_the_rest_is_fetched(ledger: Ledger, ol
     result = backfill(ledger, old, HOME, take, root=old.parent, owner="backfill")
     assert (result.adopted, result.planned, result.known, len(result.refused)) == (2, 4, 0, 1)
     assert ledger.counts(HOME) == {status: {"completed": 2, "pending": 4}.get(status.value, 0) for status in Status}
-    job_id = classic.plan_job_if_absent(
+    job_id = compat.plan_job_if_absent(
         ledger, HOME, work_id="work-good", artifact_id="art-good", canonical_url="https://h.example/good"
     )
     assert ledger.job(HOME, job_id).status is Status.COMPLETED

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from longshore import classic
+from longshore import compat
 from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Expect, JobRequest, Scope, Status
 from longshore.domain.outcomes import Released
@@ -88,7 +88,7 @@ def test_every_job_of_a_batch_gets_its_own_effect_result_and_version(ledger: Led
     settled = [good(one) for one in ledger.settle([(lease, held(number)) for number, lease in enumerate(leases)])]
     for number, (lease, intent, end) in enumerate(zip(leases, intents, settled, strict=True)):
         (artifact,) = ledger.results(HOME, lease.job_id)
-        result = classic.get_effect_result(ledger, HOME, intent.key)
+        result = compat.get_effect_result(ledger, HOME, intent.key)
         assert result is not None
         assert (artifact.artifact_id,) == end.artifact_ids
         assert (result["sha256"], result["artifact_id"]) == (f"{number:064x}", artifact.artifact_id)
@@ -127,5 +127,5 @@ def test_one_lost_lease_among_many_spoils_nothing_and_writes_nothing(ledger: Led
     answers = ledger.settle([(lease, held(number)) for number, lease in enumerate(leases)])
     assert [place for place, answer in enumerate(answers) if isinstance(answer, LeaseLost)] == [33]
     assert ledger.job(HOME, gone.job_id).status is Status.PENDING
-    assert classic.get_effect_result(ledger, HOME, finalize(gone, 33).key) is None
+    assert compat.get_effect_result(ledger, HOME, finalize(gone, 33).key) is None
     assert sum(1 for lease in leases if ledger.results(HOME, lease.job_id)) == 69

@@ -9,7 +9,7 @@ import apsw
 from longshore.domain.identity.keys import job_key
 from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Scope
-from longshore.ledger import Ledger, schema
+from longshore.ledger import Ledger, migrate
 
 URL = "http://a.example/report"
 
@@ -28,7 +28,7 @@ def test_a_job_with_headers_of_an_older_program_answers_nobody_else(tmp_path: Pa
 def _older_ledger(path: Path) -> None:
     """Make a ledger of schema 5 with one job that has headers and one that has none."""
     connection = apsw.Connection(str(path))
-    for step in schema.migrations("sqlite")[:5]:
+    for step in migrate.migrations("sqlite")[:5]:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(step.text)
         connection.execute(

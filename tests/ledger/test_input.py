@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from longshore import classic
+from longshore import compat
 from longshore.domain.model import JobRequest, Scope, Status
 from longshore.domain.outcomes import Deferred
 from longshore.domain.settings import HostsSettings
@@ -67,11 +67,11 @@ def test_a_bad_text_is_refused_wherever_it_stands(ledger: Ledger, kind: str) -> 
         with pytest.raises(BadInput, match=r"must be|empty|NUL|characters|normal form"):
             ledger.plan(HOME, [*downloads(1), replace(ONE, **{name: bad})])
     for action in (
-        lambda: classic.plan_job_if_absent(
+        lambda: compat.plan_job_if_absent(
             ledger, HOME, work_id=bad, artifact_id="a", canonical_url="https://h.example"
         ),
         lambda: ledger.job(HOME, bad),
-        lambda: classic.get_effect_result(ledger, HOME, bad),
+        lambda: compat.get_effect_result(ledger, HOME, bad),
         lambda: ledger.results(HOME, bad),
         lambda: ledger.held(HOME, bad),
     ):
@@ -84,26 +84,26 @@ def test_an_unknown_stage_or_job_is_named(ledger: Ledger) -> None:
     plan(ledger)
     granted = lease(ledger)
     with pytest.raises(BadInput, match="DANCING"):
-        classic.advance_state(ledger, granted, "DANCING")
+        compat.advance_state(ledger, granted, "DANCING")
     assert isinstance(ledger.advance([Move(granted, "queued")])[0], BadInput)
     with pytest.raises(NotFound, match="nope"):
         ledger.job(HOME, "nope")
     with pytest.raises(NotFound):
-        classic.get_current_state(ledger, HOME, "nope")
+        compat.get_current_state(ledger, HOME, "nope")
 
 
 @pytest.mark.parametrize("bad", ["job", None, 5], ids=repr)
 def test_what_is_no_lease_is_refused(ledger: Ledger, bad: Any) -> None:
     for verb in (
         lambda: ledger.settle([(bad, Deferred("connect", "x", 1.0))]),
-        lambda: classic.renew_lease(ledger, bad),
-        lambda: classic.release_lease(ledger, bad),
-        lambda: classic.advance_state(ledger, bad, "STREAMING"),
+        lambda: compat.renew_lease(ledger, bad),
+        lambda: compat.release_lease(ledger, bad),
+        lambda: compat.advance_state(ledger, bad, "STREAMING"),
         lambda: ledger.advance([Move(bad, "STREAMING")]),
-        lambda: classic.run_effect(ledger, bad, "A", "k", dict),
+        lambda: compat.run_effect(ledger, bad, "A", "k", dict),
         lambda: ledger.begin([bad]),
         lambda: ledger.confirm(bad, "k", {}),
-        lambda: classic.complete(ledger, bad),
+        lambda: compat.complete(ledger, bad),
         lambda: ledger.write(hosts.hop, bad, "h.example", defaults=HostsSettings()),
     ):
         with pytest.raises(BadInput):
@@ -115,12 +115,12 @@ def test_an_outcome_of_wrong_types_is_refused_and_the_lease_lives_on(ledger: Led
     granted: Any = lease(ledger)
     bad: Any = None
     for verb in (
-        lambda: classic.fail(ledger, granted, "no_such_reason", "m"),
-        lambda: classic.fail(ledger, granted, bad, "m"),
-        lambda: classic.fail(ledger, granted, "http_404", bad),
-        lambda: classic.defer(ledger, granted, "connect", "m", "soon"),  # type: ignore[arg-type]
-        lambda: classic.complete(ledger, granted, ["no artifact"]),  # type: ignore[list-item]
-        lambda: classic.complete(ledger, granted, []),
+        lambda: compat.fail(ledger, granted, "no_such_reason", "m"),
+        lambda: compat.fail(ledger, granted, bad, "m"),
+        lambda: compat.fail(ledger, granted, "http_404", bad),
+        lambda: compat.defer(ledger, granted, "connect", "m", "soon"),  # type: ignore[arg-type]
+        lambda: compat.complete(ledger, granted, ["no artifact"]),  # type: ignore[list-item]
+        lambda: compat.complete(ledger, granted, []),
         lambda: ledger.cancel(HOME, job_id),
         lambda: ledger.job(("home", "main"), job_id),  # type: ignore[arg-type]
         lambda: ledger.plan(bad, []),
@@ -128,7 +128,7 @@ def test_an_outcome_of_wrong_types_is_refused_and_the_lease_lives_on(ledger: Led
         with pytest.raises(BadInput):
             verb()
     assert ledger.job(HOME, job_id).stage == "LEASED"
-    classic.renew_lease(ledger, granted)
+    compat.renew_lease(ledger, granted)
 
 
 @pytest.mark.parametrize("delay_s", [-1.0, float("nan"), float("inf")])
@@ -146,22 +146,22 @@ def test_a_result_is_stored_whole_or_refused_before_the_effect(ledger: Ledger) -
         ran.append(name)
         return {"code": "OK", "text": "x" * size}
 
-    large = classic.run_effect(ledger, granted, "A", "large", lambda: effect("large", 1 << 20))
-    assert classic.get_effect_result(ledger, HOME, "large") == large
+    large = compat.run_effect(ledger, granted, "A", "large", lambda: effect("large", 1 << 20))
+    assert compat.get_effect_result(ledger, HOME, "large") == large
     with pytest.raises(ResultTooLarge):
-        classic.run_effect(
+        compat.run_effect(
             ledger, granted, "A", "announced", lambda: effect("announced", 5_000_000), max_result=5_000_000
         )
     assert ran == ["large"]
     with pytest.raises(ResultTooLarge):
-        classic.run_effect(ledger, granted, "A", "surprise", lambda: effect("surprise", 5_000_000))
-    assert classic.get_effect_result(ledger, HOME, "surprise") is None
+        compat.run_effect(ledger, granted, "A", "surprise", lambda: effect("surprise", 5_000_000))
+    assert compat.get_effect_result(ledger, HOME, "surprise") is None
     with pytest.raises(BadInput):
-        classic.run_effect(ledger, granted, "A", "list", lambda: [1])  # type: ignore[arg-type,return-value]
+        compat.run_effect(ledger, granted, "A", "list", lambda: [1])  # type: ignore[arg-type,return-value]
     with pytest.raises(ResultTooLarge):
-        classic.run_effect(ledger, granted, "A", "once", lambda: effect("once", 5_000_000), effect_class="opaque")
+        compat.run_effect(ledger, granted, "A", "once", lambda: effect("once", 5_000_000), effect_class="opaque")
     with pytest.raises(EffectInDoubt):  # it happened: it is not repeated silently
-        classic.run_effect(ledger, granted, "A", "once", lambda: effect("once", 5), effect_class="opaque")
+        compat.run_effect(ledger, granted, "A", "once", lambda: effect("once", 5), effect_class="opaque")
     assert ran.count("once") == 1
 
 
@@ -190,8 +190,8 @@ def test_an_effect_that_another_lease_runs_is_not_done(ledger: Ledger, clock: Cl
     good(ledger.begin([Intent(runs, "SEND", "k", "keyed")])[0])
     assert isinstance(ledger.begin([Intent(late, "SEND", "k", "keyed")])[0], LeaseLost)
     with pytest.raises(LeaseLost):
-        classic.run_effect(ledger, late, "SEND", "k", dict)
-    assert classic.get_effect_result(ledger, HOME, "k") is None
+        compat.run_effect(ledger, late, "SEND", "k", dict)
+    assert compat.get_effect_result(ledger, HOME, "k") is None
 
 
 @pytest.mark.parametrize(
@@ -211,8 +211,8 @@ def test_an_unfinished_intent_of_a_dead_process_is_recovered_by_its_class(
         ledger.confirm(dead, "k", {"code": "OK"})
     if state == "in_doubt":
         with pytest.raises(EffectInDoubt):
-            classic.run_effect(ledger, heir, "SEND", "k", lambda: {"sent": 2}, effect_class="opaque", fingerprint="f")
-        assert classic.get_effect_result(ledger, HOME, "k") is None
+            compat.run_effect(ledger, heir, "SEND", "k", lambda: {"sent": 2}, effect_class="opaque", fingerprint="f")
+        assert compat.get_effect_result(ledger, HOME, "k") is None
     else:
         ledger.confirm(heir, "k", {"code": "OK", "job": job_id})
         assert good(ledger.begin([Intent(heir, "SEND", "k", effect_class, "f")])[0]).state == "confirmed"

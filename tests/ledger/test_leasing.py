@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from longshore import classic
+from longshore import compat
 from longshore.domain.model import SECOND, Lease, Scope, Status
 from longshore.domain.outcomes import Canceled, Deferred, Failed, Released
 from longshore.domain.settings import HostSettings, HostsSettings
@@ -27,7 +27,7 @@ def hosts_of(leases: list[Lease]) -> Counter[str]:
 def test_an_expired_lease_is_claimable_again_with_a_new_epoch(ledger: Ledger, clock: Clock) -> None:
     plan(ledger)
     old = lease(ledger, "one", 10)
-    classic.advance_state(ledger, old, "STREAMING")
+    compat.advance_state(ledger, old, "STREAMING")
     clock.sleep(10)  # the very moment of the end counts as over
     new = lease(ledger, "two", 10)
     assert (new.job_id, new.epoch, new.job.stage) == (old.job_id, 2, "LEASED")
@@ -53,8 +53,8 @@ def test_every_write_of_a_lost_lease_is_refused_and_changes_nothing(ledger: Ledg
     for raising in (
         lambda: ledger.write(hosts.hop, zombie, "other.example", defaults=HostsSettings()),
         lambda: ledger.confirm(zombie, "k", {}),
-        lambda: classic.run_effect(ledger, zombie, "X", "k", dict),
-        lambda: classic.release_lease(ledger, zombie),
+        lambda: compat.run_effect(ledger, zombie, "X", "k", dict),
+        lambda: compat.release_lease(ledger, zombie),
     ):
         with pytest.raises(LeaseLost):
             raising()
@@ -87,7 +87,7 @@ def test_terminal_is_final(ledger: Ledger) -> None:
     settle(ledger, granted, Failed("http_404", "gone"))
     assert isinstance(ledger.settle([(granted, held())])[0], LeaseLost)
     assert ledger.cancel(HOME, [granted.job_id]).unchanged == (granted.job_id,)
-    assert classic.lease_next_job(ledger, "w") is None
+    assert compat.lease_next_job(ledger, "w") is None
 
 
 def test_higher_priority_first_then_the_order_of_planning(ledger: Ledger) -> None:
@@ -248,7 +248,7 @@ def test_a_learned_host_becomes_the_claim_key(ledger: Ledger, clock: Clock) -> N
     settle(ledger, granted, Deferred("host_busy", "full", 5.0, counts=False, host="publisher.example"))
     ledger.write(hosts.set_host, "publisher.example", {"paused": True})
     clock.sleep(6)
-    assert classic.lease_next_job(ledger, "w") is None
+    assert compat.lease_next_job(ledger, "w") is None
     ledger.write(hosts.set_host, "publisher.example", {"paused": False})
     again = lease(ledger)
     assert (again.job_id, again.job.request.host, again.job.attempts) == (job_id, "publisher.example", 0)
@@ -266,7 +266,7 @@ def test_waiting_jobs_come_when_they_are_due_and_not_before(ledger: Ledger, cloc
     )
     assert waiting.next_attempt_at == clock.now + 20 * SECOND == ledger.next_due()
     clock.sleep(19)
-    assert classic.lease_next_job(ledger, "w") is None
+    assert compat.lease_next_job(ledger, "w") is None
     clock.sleep(1)
     assert lease(ledger).job_id == job_id
 
@@ -275,7 +275,7 @@ def test_a_job_that_kills_its_workers_is_over_after_max_claims(ledger: Ledger, c
     poison, *_ = plan(ledger, 1)
     for _ in range(3):
         granted = ledger.claim("w", limit=1, ttl_s=10, max_claims=3)[0]
-        classic.advance_state(ledger, granted, "STREAMING")
+        compat.advance_state(ledger, granted, "STREAMING")
         clock.sleep(11)
     assert ledger.claim("w", limit=1, ttl_s=10, max_claims=3) == []
     job = ledger.job(HOME, poison)
@@ -296,7 +296,7 @@ def test_advance_moves_along_the_table_and_nowhere_else(ledger: Ledger) -> None:
     assert ledger.advance([Move(one, "HEAD_DONE"), Move(two, "INDEXED"), Move(one, "STREAMING")])[0::2] == [None, None]
     assert isinstance(ledger.advance([Move(one, "HEAD_DONE")])[0], InvalidTransition)
     assert isinstance(ledger.advance([Move(two, "FAILED")])[0], InvalidTransition)  # endings are settled
-    assert classic.get_current_state(ledger, HOME, two.job_id) == "LEASED"
+    assert compat.get_current_state(ledger, HOME, two.job_id) == "LEASED"
 
 
 def test_renewing_tells_who_should_stop(ledger: Ledger) -> None:
@@ -314,7 +314,7 @@ def test_a_cancel_that_nobody_lives_to_see_happens_when_the_lease_ends(ledger: L
     lease(ledger, "dead", 10)
     ledger.cancel(HOME, [job_id])
     clock.sleep(11)
-    assert classic.lease_next_job(ledger, "w") is None
+    assert compat.lease_next_job(ledger, "w") is None
     assert ledger.job(HOME, job_id).status is Status.CANCELED
 
 
@@ -339,7 +339,7 @@ def test_torrents_are_claimed_only_by_name_and_go_on_without_a_lease(ledger: Led
     assert ledger.claim("w", limit=9, ttl_s=60, job_types=["torrent"]) == []
     (granted,) = ledger.claim("w", limit=1, ttl_s=10, scope=HOME, job_ids=[planned.job_id], job_types=["torrent"])
     clock.sleep(11)
-    classic.cleanup_stale_leases(ledger)
+    compat.cleanup_stale_leases(ledger)
     job = ledger.job(HOME, planned.job_id)
     assert (job.status, job.stage, job.lease_owner) == (Status.PROCESSING, "downloading", None)
     assert ledger.counts(HOME)[Status.PROCESSING] == 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from longshore import classic
+from longshore import compat
 from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Blob, JobRequest, Lease, NewArtifact, Scope, Status
 from longshore.domain.outcomes import Completed, Deferred, Failed, Outcome, Reused
@@ -189,7 +189,7 @@ def test_a_timeline_tells_planning_grants_events_and_effects(ledger: Ledger, clo
     (job_id,) = plan(ledger, A, 1)
     clock.sleep(1)
     (lease,) = ledger.claim("w1", limit=1, ttl_s=60)
-    classic.run_effect(ledger, lease, "HEAD", "key-1", lambda: {"status": 200})
+    compat.run_effect(ledger, lease, "HEAD", "key-1", lambda: {"status": 200})
     clock.sleep(1)
     ledger.settle([(lease, Deferred("connect", "refused", 5.0))])
     clock.sleep(10)

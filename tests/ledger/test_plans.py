@@ -13,7 +13,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from longshore import classic
+from longshore import compat
 from longshore import ledger as ledger_package
 from longshore.domain.model import Scope, Status
 from longshore.domain.outcomes import Deferred
@@ -154,7 +154,7 @@ def test_a_sweep_costs_what_it_finds(big: Path) -> None:
     with Ledger.open(big, clock=clock) as ledger:
         nothing = steps(ledger, lambda: ledger.claim("w", limit=0, ttl_s=60))
         clock.sleep(61)
-        assert classic.cleanup_stale_leases(ledger) == 500
+        assert compat.cleanup_stale_leases(ledger) == 500
         clock.sleep(600)
         promoted = steps(ledger, lambda: ledger.claim("w", limit=0, ttl_s=60))
     assert nothing < 3_000

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from longshore import classic
+from longshore import compat
 from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Blob, JobRequest, NewArtifact, Scope
 from longshore.domain.outcomes import Completed
@@ -48,10 +48,10 @@ def each_verb(ledger: Ledger) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "claim", lambda: taken.extend(ledger.claim("w", limit=2, ttl_s=600))
     one, two = taken
     yield "renew", lambda: ledger.renew([one, two], 900)
-    yield "advance", lambda: classic.advance_state(ledger, one, "STREAMING")
+    yield "advance", lambda: compat.advance_state(ledger, one, "STREAMING")
     yield "begin", lambda: ledger.begin([Intent(one, "FINALIZE", "key-1", fingerprint="f")])
     yield "settle", lambda: ledger.settle([(one, completed(1))])
-    yield "release", lambda: classic.release_lease(ledger, two)
+    yield "release", lambda: compat.release_lease(ledger, two)
     yield "cancel", lambda: ledger.cancel(A, [two.job_id])
     yield "retry", lambda: ledger.retry(A, [two.job_id])
 

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from longshore import classic
+from longshore import compat
 from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Scope, Status
 from longshore.domain.outcomes import Deferred
@@ -173,7 +173,7 @@ def test_a_page_touches_what_it_shows(big: tuple[Ledger, Clock], wanted: JobFilt
 
 def test_a_sweep_touches_what_it_finds(big: tuple[Ledger, Clock]) -> None:
     ledger, clock = big
-    classic.cleanup_stale_leases(ledger)
+    compat.cleanup_stale_leases(ledger)
     _, nothing = touched(ledger, expiry.cleanup_stale_leases)
     assert nothing <= 50
     leases = ledger.claim("swept", limit=100, ttl_s=30, defaults=FREE)

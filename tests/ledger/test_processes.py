@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from longshore import classic
+from longshore import compat
 from longshore.domain.model import Scope, Status
 from longshore.errors import LeaseLost
-from longshore.ledger import Ledger, Move, schema
+from longshore.ledger import Ledger, Move, migrate
 from longshore.ledger.transaction import Row, Tx
 from tests.ledger.acts import HOME, downloads, held, lease, plan, settle
 
@@ -122,7 +122,7 @@ def test_a_zombie_that_wakes_up_changes_nothing(tmp_path: Path) -> None:
         with workers(where, ["zombie"], LONGSHORE_FAILPOINTS="ledger.committed=stop@2") as (process,):
             # It claimed and advanced; the settle that follows comes too late.
             until(lambda: _state(process.pid) == "T", "the zombie to stop")
-            assert classic.get_current_state(ledger, HOME, job_id) == "STREAMING"
+            assert compat.get_current_state(ledger, HOME, job_id) == "STREAMING"
             assert ledger.release_dead(["zombie"]) == 1  # as if its TTL were over
             heir = lease(ledger, "heir")
             settle(ledger, heir, held(3))
@@ -148,7 +148,7 @@ def test_processes_share_one_file_without_busy_errors(tmp_path: Path) -> None:
             plan(two, 1, start=number, scope=Scope("other", "p"))
         granted = lease(one)
         with pytest.raises(LeaseLost):
-            classic.advance_state(
+            compat.advance_state(
                 two, type(granted)(granted.scope, granted.job_id, 9, "thief", granted.until, granted.job), "STREAMING"
             )
         assert two.advance([Move(granted, "STREAMING")]) == [
@@ -170,7 +170,7 @@ def test_processes_that_open_a_new_ledger_at_once_wait_for_each_other(tmp_path: 
     code = "import sys; from longshore.ledger import Ledger; Ledger.open(sys.argv[1], create=True).close()"
     for turn in range(8):
         path = tmp_path / f"{turn}.db"
-        schema.create_sqlite(path)
+        migrate.create_sqlite(path)
         racing = [subprocess.Popen([sys.executable, "-c", code, path], stderr=subprocess.PIPE) for _ in range(4)]
         ends = [(process.communicate(timeout=60)[1], process.returncode) for process in racing]
         assert all(code == 0 for _, code in ends), ends

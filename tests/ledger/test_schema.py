@@ -15,16 +15,16 @@ from typing import Any
 import apsw
 import pytest
 
-from longshore import classic
+from longshore import compat
 from longshore.domain import kinds
 from longshore.domain.model import Scope
 from longshore.domain.outcomes import Failed
 from longshore.errors import Damaged, InvalidTransition, LongshoreError, NoDepot, SchemaMismatch
-from longshore.ledger import Ledger, schema
+from longshore.ledger import Ledger, migrate
 from longshore.ledger.backends.sqlite.connection import connect
 from tests.ledger.acts import HOME, downloads, finalize, held, lease, plan, settle
 
-NOW = schema.current_version("sqlite")
+NOW = migrate.current_version("sqlite")
 MACHINES = {name: kinds.kind_of(name).moves for name in ("download", "torrent", "own")}
 TYPES = {"download": "download", "torrent": "torrent", "own": "task"}
 
@@ -123,7 +123,7 @@ def test_completed_needs_a_result(path: Path) -> None:
     with Ledger.open(path) as ledger:
         plan(ledger)
         granted = lease(ledger)
-        classic.advance_state(ledger, granted, "FINALIZED")
+        compat.advance_state(ledger, granted, "FINALIZED")
     with opened(path) as connection:
         end = "UPDATE jobs SET status='completed', stage='INDEXED', completed_at=1, lease_owner=NULL, lease_until=NULL, slot_host=NULL"
         assert "result" in refused(lambda: connection.execute(end).fetchall())
@@ -154,7 +154,7 @@ def test_the_views_have_the_seeds_columns(path: Path) -> None:
             have = [row[1] for row in connection.execute(f"SELECT * FROM pragma_table_info('{view}')")]
             assert set(columns.split()) <= set(have), view
     with Ledger.open(path) as ledger:
-        classic.plan_job_if_absent(ledger, HOME, work_id="w", artifact_id="a", canonical_url="https://h.example/1")
+        compat.plan_job_if_absent(ledger, HOME, work_id="w", artifact_id="a", canonical_url="https://h.example/1")
     with opened(path) as connection:
         row = connection.execute("SELECT work_id, artifact_id, canonical_url, state FROM artifact_jobs").get
         assert row == ("w", "a", "https://h.example/1", "PLANNED")
@@ -196,15 +196,15 @@ def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
     with pytest.raises(SchemaMismatch, match="99"):
         Ledger.open(path)
     with pytest.raises(SchemaMismatch, match="99"):
-        schema.migrate_sqlite(path)
+        migrate.migrate_sqlite(path)
 
 
 def test_drift_is_found_and_named(path: Path) -> None:
     with opened(path) as connection:
-        assert schema.drift_sqlite(connection) == []
+        assert migrate.drift_sqlite(connection) == []
         connection.execute("DROP INDEX jobs_key; CREATE TABLE mine (a); DROP VIEW artifact_ops")
         connection.execute("CREATE VIEW artifact_ops AS SELECT 1 AS one; UPDATE _migrations SET checksum = 'x'")
-        found = "; ".join(schema.drift_sqlite(connection))
+        found = "; ".join(migrate.drift_sqlite(connection))
     for words in (
         "index jobs_key is missing",
         "table mine is not ours",
@@ -219,12 +219,12 @@ def two_migrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     """A program that knows one migration more."""
     folder = tmp_path / "migrations"
     (folder / "sqlite").mkdir(parents=True)
-    for known_step in (schema.FOLDER / "sqlite").glob("*.sql"):
+    for known_step in (migrate.FOLDER / "sqlite").glob("*.sql"):
         (folder / "sqlite" / known_step.name).write_text(known_step.read_text())
     second = folder / "sqlite" / f"{NOW + 1:04}_more.sql"
     second.write_text("CREATE TABLE more (a INTEGER) STRICT;")
-    known = schema.migrations
-    monkeypatch.setattr(schema, "migrations", lambda dialect: known(dialect, folder))
+    known = migrate.migrations
+    monkeypatch.setattr(migrate, "migrations", lambda dialect: known(dialect, folder))
     yield second
     known.cache_clear()
 
@@ -232,31 +232,31 @@ def two_migrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 def test_an_older_schema_is_refused_until_it_is_migrated(path: Path, two_migrations: Path) -> None:
     with pytest.raises(SchemaMismatch, match=f"schema {NOW}"):
         Ledger.open(path)
-    assert schema.migrate_sqlite(path) == [NOW + 1]
-    assert schema.migrate_sqlite(path) == []
+    assert migrate.migrate_sqlite(path) == [NOW + 1]
+    assert migrate.migrate_sqlite(path) == []
     Ledger.open(path).close()
 
 
 def test_every_older_schema_with_jobs_in_it_becomes_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = schema.migrations
+    known = migrate.migrations
     for version in range(1, NOW):
         path = tmp_path / f"{version}.db"
         with monkeypatch.context() as older:
-            older.setattr(schema, "migrations", lambda dialect, version=version: known(dialect)[:version])
-            schema.create_sqlite(path)
+            older.setattr(migrate, "migrations", lambda dialect, version=version: known(dialect)[:version])
+            migrate.create_sqlite(path)
             with opened(path) as connection:
                 connection.execute(_OLD_JOBS)
                 idle = connect(path)  # somebody who looked before and looks again afterwards
                 assert idle.execute("SELECT count(*) FROM jobs").get == 2
         try:
-            assert schema.migrate_sqlite(path) == list(range(version + 1, NOW + 1))
+            assert migrate.migrate_sqlite(path) == list(range(version + 1, NOW + 1))
             idle.execute("UPDATE jobs SET lease_owner = 'me', lease_until = 9, lease_epoch = 1 WHERE job_id = 't'")
             with pytest.raises(apsw.ConstraintError, match="jobs_lease_processing"):
                 idle.execute("UPDATE jobs SET lease_owner = 'me', lease_until = 9, lease_epoch = 1 WHERE job_id = 'd'")
         finally:
             idle.close()
         with opened(path) as connection:
-            assert schema.drift_sqlite(connection) == []
+            assert migrate.drift_sqlite(connection) == []
             assert connection.execute("PRAGMA integrity_check").get == "ok"
 
 
@@ -270,9 +270,9 @@ VALUES ('t', 'p', 't', 'torrent', 'pending', 'queued', 1, 1, 1), ('t', 'p', 'd',
 def test_a_migration_that_fails_leaves_nothing_behind(path: Path, two_migrations: Path) -> None:
     two_migrations.write_text("CREATE TABLE more (a INTEGER) STRICT; INSERT INTO nowhere VALUES (1);")
     with pytest.raises(LongshoreError):
-        schema.migrate_sqlite(path)
+        migrate.migrate_sqlite(path)
     with opened(path) as connection:
-        assert schema.version_of(connection) == NOW
+        assert migrate.version_of(connection) == NOW
         assert connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'more'").get == 0
 
 
@@ -295,6 +295,6 @@ def test_a_wrong_move_is_our_error_when_the_database_finds_it(path: Path) -> Non
     with Ledger.open(path) as ledger:
         plan(ledger)
         granted = lease(ledger)
-        classic.advance_state(ledger, granted, "STREAMING")
+        compat.advance_state(ledger, granted, "STREAMING")
         with pytest.raises(InvalidTransition):
             ledger.write(lambda tx: tx.many("move_stage", [("HEAD_DONE", 0, 1, 1, granted.epoch)]))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from longshore import classic
+from longshore import compat
 from longshore.domain.model import JobRequest, NewArtifact, Scope, Status, Validators
 from longshore.domain.outcomes import Completed, Deferred, Failed, Outcome, Released, Reused
 from longshore.errors import BadInput, Conflict, InvalidTransition, NotFound
@@ -34,7 +34,7 @@ def test_completion_registers_everything_in_one_transaction(ledger: Ledger, cloc
         Validators('"v1"'),
         artifact.artifact_id,
     )
-    assert classic.get_effect_result(ledger, HOME, finalize(granted, 7).key) == {
+    assert compat.get_effect_result(ledger, HOME, finalize(granted, 7).key) == {
         "code": "OK",
         "sha256": artifact.sha256,
         "size": 10,
@@ -56,7 +56,7 @@ def test_every_stage_of_work_can_end_either_way(ledger: Ledger, stage: str) -> N
     for number, outcome in enumerate(outcomes):
         granted = lease(ledger)
         for step in ways.get(stage, []):
-            classic.advance_state(ledger, granted, step)
+            compat.advance_state(ledger, granted, step)
         assert settle(ledger, granted, outcome).status is [Status.COMPLETED, Status.FAILED, Status.PENDING][number]
     assert ledger.reconcile_jobs().wrong_counters == 0
 
@@ -146,7 +146,7 @@ def test_reuse_of_what_is_not_there_changes_nothing(ledger: Ledger) -> None:
     plan(ledger, 2)
     one, two = ledger.claim("w", limit=2, ttl_s=60)
     assert isinstance(ledger.settle([(one, Reused("nope", "nope"))])[0], NotFound)
-    classic.advance_state(ledger, two, "STREAMING")
+    compat.advance_state(ledger, two, "STREAMING")
     assert isinstance(ledger.settle([(two, Reused(one.job_id, "x"))])[0], InvalidTransition)
     assert ledger.counts(HOME)[Status.PROCESSING] == 2
 
@@ -253,7 +253,7 @@ def test_cancel_says_what_it_came_to(ledger: Ledger) -> None:
     )
     assert running.job_id == two
     assert ledger.counts(HOME)[Status.CANCELED] == 1
-    assert classic.lease_next_job(ledger, "w") is None
+    assert compat.lease_next_job(ledger, "w") is None
 
 
 @pytest.mark.parametrize("outcome", [Released(), Deferred("connect", "later", 3_600.0)], ids=["released", "deferred"])
@@ -263,7 +263,7 @@ def test_a_job_that_was_asked_to_stop_is_not_tried_again(ledger: Ledger, outcome
     assert ledger.cancel(HOME, [job_id]).requested == (job_id,)
     assert settle(ledger, running, outcome).status is Status.CANCELED
     assert ledger.job(HOME, job_id).status is Status.CANCELED
-    assert classic.lease_next_job(ledger, "w") is None
+    assert compat.lease_next_job(ledger, "w") is None
     assert ledger.reconcile_jobs().wrong_counters == 0
 
 

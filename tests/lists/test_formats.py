@@ -14,7 +14,7 @@ from pyarrow import parquet
 from longshore.domain.model import JobRequest
 from longshore.errors import BadInput
 from longshore.lists import FORMATS, BadLine, read_list
-from longshore.lists.read import recognise
+from longshore.lists.detect_format import recognise
 
 SHA = "ab" * 32
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from longshore.domain.identity.plain_urls import MAX_PLAIN, are_plain, plain_key
 from longshore.domain.identity.requests import download_request, plain_request
 from longshore.lists import fast_urls, read_list
+from longshore.lists.detect_format import recognise
 from longshore.lists.fast_urls import plain_urls
-from longshore.lists.read import recognise
 
 STEADY = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 URL = "https://a.example/1"

@@ -16,10 +16,10 @@ from longshore.domain.settings import QuotaSettings, S3Settings, Secret, Setting
 from longshore.errors import BlobDamaged, ForeignStore, NotFound, OverBudget, PublishFailed
 from longshore.store import LocalStore, Part, Problem, Quarantined, Staged, Store, open_store, place
 from longshore.store.copy import copy_store
-from longshore.store.local.link_out import Mode
+from longshore.store.local.place_outside import Mode
 from longshore.store.remote.object_store import RemoteStore
-from longshore.store.remote.postgres import PostgresObjects
-from longshore.store.remote.s3 import S3Objects
+from longshore.store.remote.postgres_objects import PostgresObjects
+from longshore.store.remote.s3_objects import S3Objects
 from tests.store.publishing import SCOPE, linked, of_part, publish, staged
 from tests.support.weed import Weed
 

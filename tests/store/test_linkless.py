@@ -16,7 +16,7 @@ from longshore.domain.model import Blob
 from longshore.errors import StoreError
 from longshore.store import LocalStore, place
 from longshore.store.durability import filesystem
-from longshore.store.staging.foreign_part import ForeignPart
+from longshore.store.staging.borrowed_file import ForeignPart
 from tests.store.publishing import SCOPE, linked, of_part, publish, staged, wrong_blobs
 
 

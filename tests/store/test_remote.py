@@ -20,9 +20,9 @@ from longshore.domain.settings import S3Settings, Secret, Settings
 from longshore.errors import BadInput, StoreUnavailable
 from longshore.store import Store, open_store
 from longshore.store.copy import copy_store
-from longshore.store.remote import s3
+from longshore.store.remote import s3_objects
 from longshore.store.remote.object_store import RemoteStore
-from longshore.store.remote.s3 import Bucket
+from longshore.store.remote.s3_objects import Bucket
 from tests.store.publishing import SCOPE, of_part, publish, staged
 from tests.support.postgres import Cluster
 from tests.support.program import invoke
@@ -109,7 +109,7 @@ def test_abandoned_uploads_are_collected(weed: Weed, tmp_path: Path) -> None:
 
 
 def test_a_large_body_is_uploaded_in_chunks(weed: Weed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3, "SINGLE_BYTES", 1 << 20)
+    monkeypatch.setattr(s3_objects, "SINGLE_BYTES", 1 << 20)
     store = open_s3(weed, weed.bucket(), tmp_path, part_bytes=5 << 20)
     part = store.part(SCOPE, "large", 1)
     part.write(os.urandom((12 << 20) + 1))
@@ -207,7 +207,7 @@ def test_a_put_that_breaks_off_leaves_nothing(postgres_dsn: str, tmp_path: Path)
 def test_a_password_stays_out_of_errors(tmp_path: Path) -> None:
     where = f"postgresql://user:{quote('canary-secret')}@127.0.0.1:1/nothing?connect_timeout=1"
     with pytest.raises(StoreUnavailable) as refused:
-        from longshore.store.remote.postgres import PostgresObjects
+        from longshore.store.remote.postgres_objects import PostgresObjects
 
         PostgresObjects(where, timeout_s=1)
     assert "canary" not in f"{refused.value} {refused.value.__cause__}"

@@ -64,7 +64,7 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 def invoke(*arguments: object, env: Mapping[str, str] | None = None, stdin: bytes = b"") -> Ran:
     """Run a command inside this process: fast, for what it says and how it ends."""
-    from longshore.cli.app import run
+    from longshore.cli.run_command import run
 
     out, err = _Stream(), _Stream()
     given = io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")

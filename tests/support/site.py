@@ -25,8 +25,8 @@ from longshore.store import Staged, Store, open_store
 from longshore.web.app import make_app
 from longshore.web.metrics import Metrics
 from longshore.web.server import listening
+from longshore.web.server_limits import ServerLimits
 from longshore.web.service import Service
-from longshore.web.settings import ServeSettings
 
 PATIENCE_S = 60.0
 OPEN = {"rate_per_s": 1e6, "rate_burst": 1e6, "wrong_per_minute": 1_000_000}  # limits have tests of their own
@@ -95,7 +95,7 @@ class Site:
 
     def __init__(self, ledger: Ledger, store: Store, **limits: Any) -> None:
         self.ledger, self.store = ledger, store
-        self.settings = ServeSettings(port=0, workers=False, **{**OPEN, **limits})
+        self.settings = ServerLimits(port=0, workers=False, **{**OPEN, **limits})
         self.service: Service
         self.app: Any = None
         self._ready = threading.Event()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from longshore import classic
+from longshore import compat
 from longshore.checker import check
 from longshore.checker.check import LocalFiles
 from longshore.domain.identity.keys import op_key
@@ -103,7 +103,7 @@ class Quay:
         list(self.hand("honest").steps())
         assert self.ledger.job(SCOPE, self.job_id).status is Status.COMPLETED
         assert len(self.ledger.results(SCOPE, self.job_id)) == 1
-        classic.cleanup_stale_ops(self.ledger)
+        compat.cleanup_stale_ops(self.ledger)
         self.look()
         self.ledger.close()
         self.store.close()
@@ -162,7 +162,7 @@ def test_the_object_changed_between_two_attempts(tmp_path: Path, stops: int) -> 
     list(quay.hand("second", b"version two").steps())
     list(sleeping)
     quay.look()
-    classic.cleanup_stale_ops(quay.ledger)
+    compat.cleanup_stale_ops(quay.ledger)
     report = check(str(quay.home / "ledger.db"), LocalFiles(quay.home / "store"))
     assert {finding.kind for finding in report.findings} <= {"file_unregistered"}
     results = quay.ledger.results(SCOPE, quay.job_id)

@@ -11,7 +11,7 @@ import pytest
 
 from longshore.depot.async_depot import AsyncDepot
 from longshore.web.server import serve
-from longshore.web.settings import ServeSettings
+from longshore.web.server_limits import ServerLimits
 from longshore.worker.kinds.torrent import open as torrent_side
 
 
@@ -28,7 +28,7 @@ def test_serve_starts_one_torrent_sync_loop(tmp_path: Path, monkeypatch: pytest.
 
     async def served() -> int:
         async with AsyncDepot.open(tmp_path / "depot") as depot:
-            return await serve(depot, ServeSettings(port=0, workers=workers), stop_soon)
+            return await serve(depot, ServerLimits(port=0, workers=workers), stop_soon)
 
     monkeypatch.setattr(torrent_side, "sync_forever", sync)
     assert asyncio.run(served()) == signal.SIGTERM

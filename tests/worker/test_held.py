@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from longshore import classic, failpoints
+from longshore import compat, failpoints
 from longshore.depot import Depot
 from longshore.domain.identity.requests import download_request
 from longshore.domain.kinds import Status
@@ -21,7 +21,7 @@ from longshore.worker import settler
 from longshore.worker.kinds.download.dedupe import StoredContent
 from longshore.worker.kinds.download.handler import DownloadHandler
 from longshore.worker.loop import Worker
-from longshore.worker.run import RunningLease, RunOptions
+from longshore.worker.run_records import RunningLease, RunOptions
 from tests.support.origin import Origin, Thing, stamped
 
 
@@ -125,7 +125,7 @@ def test_a_worker_outlives_a_ledger_that_is_away(depot: Depot, origin: Origin, m
 def test_a_renewed_lease_gives_the_ledger_time_to_come_back(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
     """`until` of a lease is that of its claim: a long transfer has passed it, and was renewed all the while."""
     depot.ledger.plan(depot.scope, [download_request("http://127.0.0.1:1/a")])
-    lease = classic.lease_next_job(depot.ledger, "worker")
+    lease = compat.lease_next_job(depot.ledger, "worker")
     assert lease is not None
     old, real, tries = replace(lease, until=depot.ledger.now() - 1), settle, []
 

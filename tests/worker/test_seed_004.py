@@ -12,7 +12,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from longshore import classic
+from longshore import compat
 from longshore.depot import Depot
 from longshore.domain.kinds import Status
 from longshore.domain.model import Artifact, JobRequest, Scope
@@ -121,7 +121,7 @@ def test_every_status_change_has_its_event(depot: Depot, origin: Origin) -> None
     ledger, scope = depot.ledger, depot.scope
     ids = [one.job_id for one in ledger.plan(scope, [JobRequest("own", str(n)) for n in range(5)])]
     leases = ledger.claim("w", limit=5, ttl_s=0.000_001, job_ids=ids[:1], scope=scope)
-    classic.cleanup_stale_leases(ledger)
+    compat.cleanup_stale_leases(ledger)
     leases = ledger.claim("w", limit=5, ttl_s=60, job_ids=ids[1:4], scope=scope)
     ledger.settle(list(zip(leases, [Deferred("connect", "later", 60.0), Released(), Canceled()], strict=True)))
     ledger.cancel(scope, ids[4:])

@@ -6,7 +6,7 @@ import asyncio
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
-from longshore import classic
+from longshore import compat
 from longshore.depot import Depot
 from longshore.domain.identity.requests import download_request
 from longshore.domain.transfer.response_head import Head
@@ -21,7 +21,7 @@ def test_a_prefix_is_compared_without_keeping_it(depot: Depot) -> None:
     """A server that ignores ranges sends again what is held: it is hashed on the way and never collected."""
     url = "http://127.0.0.1:1/a"
     depot.ledger.plan(depot.scope, [download_request(url)])
-    lease = classic.lease_next_job(depot.ledger, "worker")
+    lease = compat.lease_next_job(depot.ledger, "worker")
     assert lease is not None
     held = len(PIECE) * PIECES
     part = depot.store.part(depot.scope, lease.job_id, lease.epoch)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from longshore import classic
+from longshore import compat
 from longshore.depot import Depot
 from longshore.domain.identity.requests import download_request
 from longshore.domain.kinds import Status
@@ -26,7 +26,7 @@ from longshore.ledger.operations.expiry import release_dead
 from longshore.ledger.operations.leasing import claim
 from longshore.ledger.records import Settled
 from longshore.ledger.transaction import Tx
-from longshore.worker.run import RunResult
+from longshore.worker.run_records import RunResult
 from longshore.worker.settler import Settler
 from tests.support.disks import small_disk
 from tests.support.origin import Gate, Origin, Thing, check_stamps, chunked, stamped, status
@@ -202,7 +202,7 @@ def test_a_lease_that_somebody_else_got_stops_the_transfer(make_depot: MakeDepot
         stolen = depot.ledger.write(steal, owner)  # as if we were dead: the epoch moves on
         assert len(stolen) == 1
         until(lambda: depot.aio.runner.tally.lost == 1)
-        classic.release_lease(depot.ledger, stolen[0])
+        compat.release_lease(depot.ledger, stolen[0])
         tally = run.join()
     gate.open()
     assert (tally.completed, tally.lost) == (1, 1)

@@ -112,7 +112,7 @@ def main() -> None:
             print(overview(), file=sys.stderr)
             sys.exit(2)
     end_quietly_by_signal()
-    from longshore.cli.app import run
+    from longshore.cli.run_command import run
 
     sys.exit(run(arguments))
 

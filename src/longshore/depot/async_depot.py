@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from longshore.config.credentials import logins
-from longshore.depot import wiring
+from longshore.depot import derived_settings
+from longshore.depot.custom_jobs import Submitter
 from longshore.depot.get import Getter
-from longshore.depot.maintain import Maintenance
+from longshore.depot.jobs import Queries
+from longshore.depot.maintenance.methods import Maintenance
 from longshore.depot.maintenance.reconcile import Reconciler
 from longshore.depot.maintenance.retention import Retention
 from longshore.depot.open_depot import OpenDepot
 from longshore.depot.open_store import open_own_store
-from longshore.depot.queries import Queries
-from longshore.depot.run import Runner
-from longshore.depot.submit import Submitter
+from longshore.depot.runner import Runner
 from longshore.depot.uploads import Uploads
 from longshore.domain.model import Scope
 from longshore.errors import NoDepot
@@ -120,7 +120,7 @@ class AsyncDepot:
 def open_runtime(settings: Settings, *, create: bool, store_lost: bool = False) -> Runtime:
     """Open ledger and store; without `create` the depot must exist."""
     directory = Path(settings.depot)
-    where = wiring.ledger_place(settings)
+    where = derived_settings.ledger_place(settings)
     if create:
         filesystem.make_root(directory)
     elif isinstance(where, Path) and not where.exists():
@@ -141,8 +141,8 @@ def open_runtime(settings: Settings, *, create: bool, store_lost: bool = False) 
         store=store,
         settings=settings,
         ahead=leases_ahead(settings),
-        policy=wiring.network_policy(settings),
-        hosts=wiring.hosts_with_profiles(settings),
+        policy=derived_settings.network_policy(settings),
+        hosts=derived_settings.hosts_with_profiles(settings),
         liveness=liveness,
         reconcile=reconciler.keep_house,
         scratch=directory / "scratch",
@@ -156,7 +156,7 @@ def leases_ahead(settings: Settings) -> int:
     the threads of the process only contend (ADR 6). On several machines, leases that wait in one worker leave others
     idle: claim fewer ahead, more often.
     """
-    place, at_once = wiring.ledger_place(settings), settings.transfer.concurrency
+    place, at_once = derived_settings.ledger_place(settings), settings.transfer.concurrency
     if isinstance(place, str) and place.startswith(("postgresql://", "postgres://")):
         return 3 * at_once
     return max(3 * at_once, min(31 * at_once, BATCH_ITEMS - at_once))

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from longshore.depot.open_depot import OpenDepot, in_thread
 from longshore.depot.records import Got
 from longshore.depot.requests import BATCH, as_request
-from longshore.depot.run import Runner
+from longshore.depot.runner import Runner
 from longshore.domain.kinds import TERMINAL, Status
 from longshore.domain.model import Artifact, Expect, JobRequest, Planned, Scope
 from longshore.domain.policy.redaction import safe_url
@@ -21,8 +21,8 @@ from longshore.ledger.operations.planning import Again, plan
 from longshore.ledger.queries.due_work import Standing, active_due, attempts_named, results_named, standings
 from longshore.worker.kinds.download.dedupe import ANEW
 from longshore.worker.ledger_wait import answered
-from longshore.worker.missing_blobs import results_and_gone
-from longshore.worker.run import RunResult
+from longshore.worker.replan_lost import results_and_gone
+from longshore.worker.run_records import RunResult
 
 LOOK_S: Final = 0.5  # polling interval for the helpers
 Begin = Callable[[Sequence[JobRequest], Sequence[Planned]], None]

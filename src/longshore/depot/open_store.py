@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from longshore.depot import wiring
+from longshore.depot import derived_settings
 from longshore.errors import LedgerError, NoStore
 from longshore.ledger.queries.depot_totals import ledger_id, make_ledger_id
 from longshore.ledger.queries.due_work import anything_available
@@ -29,7 +29,7 @@ def open_own_store(settings: Settings, ledger: Ledger, *, anew: bool = False) ->
     """
     if not anew and (trouble := store_trouble(settings, ledger)):
         raise trouble
-    return open_store_of(settings, ledger, wiring.store_place(settings))
+    return open_store_of(settings, ledger, derived_settings.store_place(settings))
 
 
 def open_store_of(settings: Settings, ledger: Ledger, place: str) -> Store:
@@ -52,7 +52,7 @@ def _id_of(ledger: Ledger) -> str | None:
 
 def store_trouble(settings: Settings, ledger: Ledger) -> NoStore | None:
     """Return the error if the ledger has artifacts but no store was ever created; a new depot may create one."""
-    place = wiring.store_place(settings)
+    place = derived_settings.store_place(settings)
     instead = missing_store(place)
     if instead is None or not ledger.read(anything_available):
         return None

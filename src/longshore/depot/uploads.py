@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from longshore.depot import wiring
+from longshore.depot import derived_settings
 from longshore.depot.open_depot import OpenDepot, in_thread
+from longshore.depot.output_paths import check_outside
 from longshore.depot.records import Got
-from longshore.depot.targets import check_outside
 from longshore.domain.kinds import Status
 from longshore.domain.model import Scope
 from longshore.errors import BadInput
@@ -80,7 +80,7 @@ def plain_files(root: Path, settings: Settings) -> Iterator[Path]:
     if not root.is_dir():
         raise BadInput(f"{root} is not a directory")
     check_outside(root.absolute(), settings)
-    ours = [os.path.realpath(settings.depot), os.path.realpath(wiring.store_place(settings))]
+    ours = [os.path.realpath(settings.depot), os.path.realpath(derived_settings.store_place(settings))]
     for directory, names, files in os.walk(root):
         names[:] = sorted(name for name in names if os.path.realpath(os.path.join(directory, name)) not in ours)
         for name in sorted(files):

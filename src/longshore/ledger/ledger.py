@@ -19,17 +19,17 @@ from longshore.domain.outcomes import Outcome
 from longshore.domain.policy.tenant_budgets import Budget, Usage
 from longshore.domain.settings import HostsSettings
 from longshore.errors import LongshoreError, Unavailable
-from longshore.ledger import schema
+from longshore.ledger import migrate
 from longshore.ledger.backends.sqlite.backend import Sqlite
 from longshore.ledger.backends.sqlite.connection import is_readonly
 from longshore.ledger.backends.sqlite.readonly import ReadOnlySqlite, refusal
 from longshore.ledger.operations import (
+    artifact_registry,
     cancel_retry,
     effects,
     expiry,
     leasing,
     planning,
-    registry,
     settling,
     stages,
     tenant_budgets,
@@ -73,13 +73,13 @@ class Ledger:
             return cls(backend.open_postgres(str(where), create=create, clock=clock))
         path = Path(where)
         if create and not path.exists():
-            schema.create_sqlite(path)
+            migrate.create_sqlite(path)
         if is_readonly(path):
             if create:  # `create` implies write access
                 raise refusal(path)
-            schema.check_frozen(path)
+            migrate.check_frozen(path)
             return cls(ReadOnlySqlite(path, clock))
-        schema.check_sqlite(path)
+        migrate.check_sqlite(path)
         return cls(Sqlite(path, clock, bulk=bulk))
 
     @property
@@ -91,9 +91,11 @@ class Ledger:
     def apply_migration(where: str | Path) -> list[int]:
         """Migrate an existing ledger to the current schema and return the versions that were applied."""
         if is_postgres(where):
-            applied: list[int] = import_module("longshore.ledger.backends.postgres.schema").migrate_postgres(str(where))
+            applied: list[int] = import_module("longshore.ledger.backends.postgres.migrate").migrate_postgres(
+                str(where)
+            )
             return applied
-        return schema.migrate_sqlite(Path(where))
+        return migrate.migrate_sqlite(Path(where))
 
     def close(self) -> None:
         """Finish the queued transactions and close the database."""
@@ -266,7 +268,7 @@ class Ledger:
 
     def mark_missing(self, scope: Scope, artifact_ids: Sequence[str]) -> int:
         """Mark artifacts whose bytes are lost as missing."""
-        return self.write(registry.mark_missing, scope, artifact_ids)
+        return self.write(artifact_registry.mark_missing, scope, artifact_ids)
 
     # Pages
 

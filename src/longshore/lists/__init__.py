@@ -6,16 +6,16 @@ from longshore.lazy_imports import names_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from longshore.lists.detect_format import FORMATS, read_list
     from longshore.lists.lines import BadLine, NoDownload
-    from longshore.lists.read import FORMATS, read_list
 else:
     __getattr__ = names_of(
         __name__,
         {
             "BadLine": ".lines",
-            "FORMATS": ".read",
+            "FORMATS": ".detect_format",
             "NoDownload": ".lines",
-            "read_list": ".read",
+            "read_list": ".detect_format",
         },
     )
 

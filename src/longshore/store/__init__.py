@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from longshore.store.api import Staged, Store
     from longshore.store.blob_names import shard_of
-    from longshore.store.local.link_out import place
+    from longshore.store.local.place_outside import place
     from longshore.store.local.store import LocalStore
     from longshore.store.open import missing_store, open_store
     from longshore.store.records import Problem, Quarantined, StoredBlob
@@ -32,7 +32,7 @@ else:
             "Store": ".api",
             "missing_store": ".open",
             "open_store": ".open",
-            "place": ".local.link_out",
+            "place": ".local.place_outside",
             "shard_of": ".blob_names",
         },
     )

@@ -29,12 +29,12 @@ def open_store(
         return LocalStore(Path(text.removeprefix("file://")), settings, ledger_id=ledger_id)
     if scheme == "s3":
         from longshore.store.remote.object_store import RemoteStore
-        from longshore.store.remote.s3 import S3Objects
+        from longshore.store.remote.s3_objects import S3Objects
 
         return RemoteStore(S3Objects(text, settings.s3), parts or _parts_of(text), settings, ledger_id)
     if scheme in ("postgresql", "postgres"):
         from longshore.store.remote.object_store import RemoteStore
-        from longshore.store.remote.postgres import PostgresObjects
+        from longshore.store.remote.postgres_objects import PostgresObjects
 
         return RemoteStore(PostgresObjects(text), parts or _parts_of(text), settings, ledger_id)
     raise BadInput(f"a store is a directory, s3://… or postgresql://…, not {scheme}://…")

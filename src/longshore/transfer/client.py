@@ -1,4 +1,4 @@
-"""Fetch and probe: the interface for the engine. It follows redirects and checks each hop before the request."""
+"""Fetch and probe: the interface for the worker. It follows redirects and checks each hop before the request."""
 
 from __future__ import annotations
 

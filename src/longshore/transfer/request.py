@@ -1,4 +1,4 @@
-"""Types shared by the engine and the transfer layer."""
+"""Types shared by the worker and the transfer layer."""
 
 from __future__ import annotations
 

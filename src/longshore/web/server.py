@@ -20,15 +20,15 @@ from longshore.ledger.operations import tokens
 from longshore.web.app import make_app
 from longshore.web.metrics import Metrics
 from longshore.web.security.middleware import is_loopback
+from longshore.web.server_limits import ServerLimits
 from longshore.web.service import Service
-from longshore.web.settings import ServeSettings
 
 log = logging.getLogger("longshore.web")
 
 DRAIN_S: Final = 30.0
 
 
-def make_service(depot: AsyncDepot, settings: ServeSettings) -> Service:
+def make_service(depot: AsyncDepot, settings: ServerLimits) -> Service:
     """Build a service around an open depot."""
     service = Service(depot.ledger, depot.store, settings, hosts=depot.runtime.hosts, depot=depot, wake=depot.notify)
     service.started_at = depot.ledger.now()
@@ -95,7 +95,7 @@ def _in_url(host: str) -> str:
     return f"[{shown}]" if ":" in shown and not shown.startswith("[") else shown
 
 
-def listening(settings: ServeSettings) -> socket.socket:
+def listening(settings: ServerLimits) -> socket.socket:
     """Bind the port before anything else starts, so that a port in use is reported at once."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -117,7 +117,7 @@ def notify_systemd(state: str) -> None:
 
 
 async def serve(
-    depot: AsyncDepot, settings: ServeSettings, say: Callable[[str, str | None], None], *, link: bool = False
+    depot: AsyncDepot, settings: ServerLimits, say: Callable[[str, str | None], None], *, link: bool = False
 ) -> int:
     """Serve until a signal arrives; return its number, or 0."""
     service = make_service(depot, settings)
@@ -151,7 +151,7 @@ async def serve(
 
 
 @contextlib.asynccontextmanager
-async def beside(depot: AsyncDepot, settings: ServeSettings, server: Server) -> Any:
+async def beside(depot: AsyncDepot, settings: ServerLimits, server: Server) -> Any:
     """Run the workers in the server's loop, and drain them after it stops."""
     tasks: list[asyncio.Task[Any]] = []
     if settings.workers:

@@ -14,7 +14,7 @@ from longshore.domain.run_events import Kind, Listener, RunEvent
 if TYPE_CHECKING:
     from longshore.ledger.operations.give_up_host import FailedWithHost
     from longshore.ledger.records import Settled
-    from longshore.worker.run import RunResult
+    from longshore.worker.run_records import RunResult
 
 
 _COUNTED: Final = frozenset({"completed", "held"})

@@ -46,11 +46,11 @@ from longshore.errors import LeaseLost, LedgerError, LongshoreError, Unavailable
 from longshore.ledger.operations.give_up_host import FailedWithHost
 from longshore.ledger.queries.due_work import active_due, work_due
 from longshore.ledger.records import Settled
-from longshore.worker.background import BackgroundTasks
+from longshore.worker.background_tasks import BackgroundTasks
 from longshore.worker.failures import failure_of
 from longshore.worker.heartbeat import Heartbeat
 from longshore.worker.ledger_wait import LedgerWait
-from longshore.worker.run import RunningLease, RunOptions, RunResult, WorkerContext
+from longshore.worker.run_records import RunningLease, RunOptions, RunResult, WorkerContext
 from longshore.worker.settler import Settler
 
 log = logging.getLogger(__name__)

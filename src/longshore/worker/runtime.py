@@ -27,7 +27,7 @@ from longshore.worker.kinds.download.receive import Receiver
 from longshore.worker.liveness import Liveness
 from longshore.worker.open_files import within_the_limit
 from longshore.worker.publisher import Publisher
-from longshore.worker.run import WorkerContext
+from longshore.worker.run_records import WorkerContext
 from longshore.worker.silent_transfers import SilentTransfers
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from longshore.domain.kinds import Status
 from longshore.domain.model import Scope
 from longshore.domain.torrents.model import OURS_TAG, job_tag
 from longshore.errors import Conflict, LeaseLost
-from longshore.ledger.operations.registry import mark_available
+from longshore.ledger.operations.artifact_registry import mark_available
 from longshore.ledger.operations.torrents import lease_import
 from longshore.store import open_store
 from longshore.worker.kinds.torrent.import_files import Import

@@ -17,9 +17,9 @@ from longshore.domain.torrents.sync_rules import PollState
 from longshore.errors import BadInput, Conflict, InvalidTransition, LeaseLost, NotFound
 from longshore.ledger import Intent, Ledger
 from longshore.ledger.operations import effects
-from longshore.ledger.operations.books import book_status
+from longshore.ledger.operations.artifact_registry import mark_available
+from longshore.ledger.operations.book_assets import book_status
 from longshore.ledger.operations.expiry import expire_and_promote
-from longshore.ledger.operations.registry import mark_available
 from longshore.ledger.operations.torrents import (
     FINALIZE,
     INTERRUPTED,

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from longshore.cli.app import OK, SOME_FAILED
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import say
+from longshore.cli.run_command import OK, SOME_FAILED
 from longshore.errors import BadInput
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from longshore.ledger import Ledger
     from longshore.ledger.operations.planning import Again
     from longshore.lists import BadLine
-    from longshore.worker.missing_blobs import Sizes
+    from longshore.worker.replan_lost import Sizes
 
     Held = Callable[[list[JobRequest], list[Planned]], list[Planned]]
 
@@ -195,7 +195,7 @@ def _tell_contradictions(call: Call, counts: dict[str, int], batch: list[JobRequ
 
 def _held(call: Call, ledger: Ledger, stack: ExitStack) -> Held:
     """Return a function that plans jobs again whose bytes are lost. The store is opened on first use."""
-    from longshore.worker.missing_blobs import DONE, plan_lost_again
+    from longshore.worker.replan_lost import DONE, plan_lost_again
 
     @functools.cache
     def sizes() -> Sizes | None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from longshore.cli.app import OK, SOME_FAILED
 from longshore.cli.commands.put import tell_refused, tell_taken
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import say
+from longshore.cli.run_command import OK, SOME_FAILED
 from longshore.errors import BadInput
 
 

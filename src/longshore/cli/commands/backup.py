@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from longshore.cli.app import DAMAGE, OK
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import say, size
+from longshore.cli.run_command import DAMAGE, OK
 from longshore.errors import BadInput
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ def command(call: Call, target: Path) -> int:
     Only you can read the backup, as with the depot. Exit 5 when blobs are damaged or missing: all others are
     copied.
     """
+    from longshore.depot.derived_settings import ledger_place, store_place
     from longshore.depot.maintenance.backup import backup
-    from longshore.depot.wiring import ledger_place, store_place
 
     with call.depot() as depot:
         ledger = ledger_place(depot.settings)

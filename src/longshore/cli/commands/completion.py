@@ -19,7 +19,7 @@ def command(call: Call, shell: str) -> int:
     zsh:   eval "$(longshore completion zsh)"
     fish:  longshore completion fish | source
     """
-    from longshore.cli.app import program
+    from longshore.cli.run_command import program
 
     maker = get_completion_class(shell)
     assert maker is not None

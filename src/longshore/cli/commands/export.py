@@ -10,17 +10,17 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from longshore.cli.app import OK
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import lines_of, say, stdout_is_closed
+from longshore.cli.run_command import OK
 from longshore.errors import BadInput
 
 if TYPE_CHECKING:
     from longshore.config import Settings
     from longshore.depot import Depot
     from longshore.domain.model import Scope
+    from longshore.exports.directories import Place
     from longshore.exports.manifest import Wrap
-    from longshore.exports.packages import Place
     from longshore.exports.public_urls import Published
     from longshore.ledger import Ledger
 
@@ -60,7 +60,7 @@ def command(
     are made for others: their URLs never contain a login, and URLs that seem to contain another secret are
     counted in a warning.
     """
-    from longshore.depot.targets import check_outside
+    from longshore.depot.output_paths import check_outside
     from longshore.exports.public_urls import Published
 
     form, published = (format_ or "jsonl") if form == "manifest" else form, Published(no_secrets)
@@ -98,7 +98,7 @@ def _warn(secrets: int) -> None:
 @contextmanager
 def _opened(target: Path | None, settings: Settings) -> Iterator[IO[bytes]]:
     """Return stdout, or a file that appears complete or not at all."""
-    from longshore.depot.targets import check_target
+    from longshore.depot.output_paths import check_target
 
     if target is None:
         if stdout_is_closed():
@@ -140,17 +140,17 @@ def _write_file(
 
 
 def _write_directory(depot: Depot, form: str, target: Path, template: str, published: Published) -> int:
-    from longshore.exports import packages
+    from longshore.exports import directories
     from longshore.exports.read_ledger import manifest_rows
 
     rows, now = manifest_rows(depot.ledger, depot.scope, held=True), depot.ledger.now()
     if form == "tree":
-        return packages.link_tree(rows, target, _placing(depot), template)
+        return directories.link_tree(rows, target, _placing(depot), template)
     if form == "crate":
         name = depot.scope.project_id
-        return packages.write_crate(rows, target, _placing(depot), made_at=now, name=name, published=published)
+        return directories.write_crate(rows, target, _placing(depot), made_at=now, name=name, published=published)
     place = _placing(depot) if form == "bag" else None
-    return packages.write_bag(rows, target, place, made_at=now, published=published)
+    return directories.write_bag(rows, target, place, made_at=now, published=published)
 
 
 def _placing(depot: Depot) -> Place:

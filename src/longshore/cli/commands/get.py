@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from longshore.cli.app import SOME_FAILED, WORK_LEFT, code_of_signal
 from longshore.cli.options import Call, common, waiting
 from longshore.cli.output.writer import say, stdout_is_closed
+from longshore.cli.run_command import SOME_FAILED, WORK_LEFT, code_of_signal
 from longshore.errors import BadInput, NotAUrl
 
 if TYPE_CHECKING:
-    from longshore.cli.multiprocess.distribute import Distributor
+    from longshore.cli.multiprocess.assign_jobs import Distributor
     from longshore.depot import Depot, Got
     from longshore.domain.model import JobRequest
 
@@ -59,7 +59,7 @@ def command(call: Call, urls: tuple[str, ...], lists: tuple[str, ...], **how: An
             raise click.UsageError("--force and --offline exclude each other")
         call.flags["offline"] = True
     if not any(how[name] for name in _LONG_WAY):
-        from longshore.cli.results.fast_path import all_stored
+        from longshore.cli.get.fast_path import all_stored
 
         if (code := all_stored(call, urls, lists)) is not None:
             return code
@@ -70,7 +70,7 @@ def command(call: Call, urls: tuple[str, ...], lists: tuple[str, ...], **how: An
     if how["output"] == STDOUT and (call.json or how["directory"]):
         raise click.UsageError("-o - writes the bytes to stdout: omit --json and -d")
     if how["dry_run"]:
-        from longshore.cli.results.dry_run import preview
+        from longshore.cli.get.dry_run import preview
 
         return preview(call, requests, refresh=how["refresh"] or how["force"])
     return _get(call, requests, how)
@@ -80,7 +80,7 @@ def _check_places(call: Call, how: dict[str, Any]) -> None:
     """Reject invalid combinations of `-o` and `-d` before anything is fetched."""
     from pathlib import Path  # not loaded by the fast path
 
-    from longshore.depot.targets import check_outside, check_target
+    from longshore.depot.output_paths import check_outside, check_target
 
     for name, option in (("output", "-o"), ("directory", "-d")):
         if how[name] == "":
@@ -149,17 +149,17 @@ def _listed(lists: Iterable[str]) -> list[JobRequest]:
 def _get(call: Call, requests: list[JobRequest], how: dict[str, Any]) -> int:
     if how["workers"] < 2 or len(requests) < MANY:
         return _got(call, requests, how)
-    from longshore.cli.multiprocess.distribute import shared
+    from longshore.cli.multiprocess.assign_jobs import shared
 
     with shared(call, how) as shares:
         return _got(call, requests, how, shares)
 
 
 def _got(call: Call, requests: list[JobRequest], how: dict[str, Any], shares: Distributor | None = None) -> int:
+    from longshore.cli.get.fast_path import counts
+    from longshore.cli.get.place import place_results
     from longshore.cli.output.event_output import event_printer, next_steps, summary_text
     from longshore.cli.output.progress import show_progress
-    from longshore.cli.results.fast_path import counts
-    from longshore.cli.results.place import place_results
     from longshore.domain.kinds import TERMINAL
 
     with call.depot(create=True) as depot:

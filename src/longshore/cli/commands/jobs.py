@@ -16,7 +16,7 @@ from longshore.cli.options import Call, common
 @common
 def command(call: Call, limit: int | None, **given: Any) -> int:
     """List jobs: id, status, stage, reason and URL. Lists all jobs unless --limit or a filter is given."""
-    from longshore.cli.output.event_output import job_facts
+    from longshore.cli.output.job_fields import job_facts
     from longshore.domain.policy.redaction import LONGEST, shortened
 
     chosen = taken(given)

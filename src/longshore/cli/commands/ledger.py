@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from longshore.cli.app import OK
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import say
+from longshore.cli.run_command import OK
 
 
 @click.group("ledger")
@@ -23,7 +23,7 @@ def copy(call: Call, target: str) -> int:
     Stop the workers first. It can be interrupted and repeated. Afterwards name PLACE with --ledger, LONGSHORE_LEDGER or
     in longshore.toml.
     """
-    from longshore.depot.wiring import ledger_place
+    from longshore.depot.derived_settings import ledger_place
     from longshore.ledger.maintenance.copy import copy_ledger
 
     def progress(table: str, rows: int) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from longshore.cli.app import OK
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import say
+from longshore.cli.run_command import OK
 
 
 @click.command("migrate")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from longshore.cli.app import OK
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import say
+from longshore.cli.run_command import OK
 
 
 @click.command("purge")
@@ -32,7 +32,7 @@ def command(call: Call, days: float | None, archive: Path | None, format_: str, 
     Jobs referenced by an artifact, an asset or a remaining job stay; a job and its retries are deleted together.
     Unfinished jobs are never touched.
     """
-    from longshore.exports.purge import retire
+    from longshore.depot.maintenance.purge import retire
 
     with call.ledger() as ledger:
         age = days if days is not None else call.settings.retention.days or 90.0

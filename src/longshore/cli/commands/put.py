@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from longshore.cli.app import OK, SOME_FAILED
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import one_line, say, size
+from longshore.cli.run_command import OK, SOME_FAILED
 from longshore.errors import BadInput
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from longshore.cli.app import DAMAGE, OK
 from longshore.cli.commands.verify import tell_report
 from longshore.cli.options import Call, common
+from longshore.cli.run_command import DAMAGE, OK
 
 
 @click.command("reconcile")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from longshore.cli.app import DAMAGE, OK
 from longshore.cli.commands.backup import tell_copied, telling
 from longshore.cli.commands.verify import tell_report
 from longshore.cli.options import Call, common
+from longshore.cli.run_command import DAMAGE, OK
 from longshore.errors import BadInput
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def command(call: Call, source: Path) -> int:
 
 def _check_places(settings: Settings) -> None:
     """Reject an external ledger or store: the backup is restored into the depot, and these would be read instead."""
+    from longshore.depot.derived_settings import ledger_place, store_place
     from longshore.depot.maintenance.backup import LEDGER, STORE
-    from longshore.depot.wiring import ledger_place, store_place
 
     for given, name in ((ledger_place(settings), LEDGER), (store_place(settings), STORE)):
         if os.path.abspath(given) != os.path.abspath(os.path.join(settings.depot, name)):

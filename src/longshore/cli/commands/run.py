@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from longshore.cli.app import OK, SOME_FAILED, WORK_LEFT, code_of_signal
 from longshore.cli.options import Call, common, waiting
 from longshore.cli.output.writer import say
+from longshore.cli.run_command import OK, SOME_FAILED, WORK_LEFT, code_of_signal
 
 if TYPE_CHECKING:
     from longshore.cli.multiprocess.child import ParentCommands

@@ -41,12 +41,12 @@ def command(
     """
     try:
         from longshore.web.server import serve
-        from longshore.web.settings import ServeSettings
+        from longshore.web.server_limits import ServerLimits
     except ModuleNotFoundError as missing:
         raise click.UsageError(f"serve needs the package {missing.name}: pip install 'longshore[serve]'") from None
     from longshore.depot import AsyncDepot
 
-    settings = ServeSettings(
+    settings = ServerLimits(
         host=host or call.settings.serve.host,
         port=call.settings.serve.port if port is None else port,
         names=names or call.settings.serve.names,

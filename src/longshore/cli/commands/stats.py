@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from longshore.cli.app import OK
 from longshore.cli.options import Call, common
+from longshore.cli.run_command import OK
 
 
 @click.command("stats")

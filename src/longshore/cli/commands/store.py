@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from longshore.cli.app import DAMAGE, OK
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import say, size
+from longshore.cli.run_command import DAMAGE, OK
 from longshore.errors import StoreError
 
 

@@ -16,7 +16,7 @@ from longshore.errors import BadInput
 
 if TYPE_CHECKING:
     from longshore.domain.model import Artifact
-    from longshore.ledger.operations.books import BookStatus
+    from longshore.ledger.operations.book_assets import BookStatus
     from longshore.ledger.queries.torrents import Tracked
     from longshore.worker.kinds.torrent.service import TorrentService
     from longshore.worker.kinds.torrent.sync_loop import Cycle

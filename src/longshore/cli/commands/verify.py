@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from longshore.cli.app import DAMAGE, OK
 from longshore.cli.options import Call, common
 from longshore.cli.output.progress import PLAIN_EVERY_S, on_terminal
 from longshore.cli.output.writer import say, size
+from longshore.cli.run_command import DAMAGE, OK
 
 if TYPE_CHECKING:
     from longshore.depot import Depot, Report
@@ -42,7 +42,7 @@ def command(call: Call, *, all_tenants: bool, full: bool) -> int:
 
 def _quarantine(depot: Depot) -> str:
     """Return the location of the quarantine for messages."""
-    from longshore.depot.wiring import store_place
+    from longshore.depot.derived_settings import store_place
 
     if depot.store.backend != "local":
         return "the store, below .quarantine/,"
@@ -50,12 +50,12 @@ def _quarantine(depot: Depot) -> str:
 
 
 def _witnessed(depot: Depot, report: Report) -> None:
-    """Add the checker's findings; it shares no code with the engine and reads all tenants."""
+    """Add the checker's findings; it shares no code with the ledger and reads all tenants."""
     from pathlib import Path
 
     from longshore.checker import check
     from longshore.checker.check import HEALABLE, LocalFiles
-    from longshore.depot.wiring import ledger_place, store_place
+    from longshore.depot.derived_settings import ledger_place, store_place
     from longshore.domain.model import Scope
 
     local = depot.store.backend == "local"

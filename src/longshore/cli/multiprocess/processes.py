@@ -19,8 +19,8 @@ from importlib import import_module
 from typing import Final, NoReturn
 
 from longshore import failpoints
-from longshore.cli.app import UNEXPECTED, run
 from longshore.cli.main import end_quietly_by_signal
+from longshore.cli.run_command import UNEXPECTED, run
 
 STDERR: Final = 2
 NEEDED: Final = (

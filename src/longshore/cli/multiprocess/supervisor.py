@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
-from longshore.cli.app import SOME_FAILED, UNEXPECTED, WORK_LEFT
 from longshore.cli.commands.run import code_of, counted, summarize
 from longshore.cli.multiprocess.child import WANTS
 from longshore.cli.multiprocess.processes import WorkerProcess, start
 from longshore.cli.options import Call
 from longshore.cli.output.event_output import event_printer
 from longshore.cli.output.progress import show_progress
+from longshore.cli.run_command import SOME_FAILED, UNEXPECTED, WORK_LEFT
 from longshore.domain.run_events import Listener, RunEvent
 
 _PLACES: Final = ("depot", "ledger", "store", "tenant", "project")

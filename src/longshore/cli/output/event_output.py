@@ -1,12 +1,12 @@
-"""Format notes, jobs and results: as JSON lines, and as text for a terminal."""
+"""Format the events of a run: as JSON lines, and as text for a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from longshore.cli.output.writer import moment, say, size
+from longshore.cli.output.writer import say, size
 from longshore.domain.policy.redaction import LONGEST, safe_url
 from longshore.domain.reasons import reason_named
 from longshore.domain.run_events import RunEvent
@@ -14,7 +14,6 @@ from longshore.domain.run_events import RunEvent
 if TYPE_CHECKING:
     from longshore.cli.options import Call
     from longshore.cli.output.progress import ProgressCounts
-    from longshore.domain.model import Job
 
 # These do not count as attempts and the job waits without limit, so the user must see the cause.
 FOR_A_PERSON: Final = frozenset({"disk_full", "disk_error", "store_unavailable", "path_unmapped"})
@@ -108,36 +107,6 @@ def remedy(reason: str) -> str:
     if known.remedy.startswith("tried "):  # all automatic attempts are used up
         return "`longshore retry` when the cause is gone"
     return known.remedy
-
-
-def job_facts(job: Job) -> dict[str, Any]:
-    """Return the fields of a job's line."""
-    request = job.request
-    return {
-        "job_id": job.job_id,
-        "status": job.status.value,
-        "stage": job.stage,
-        "url": safe_url(request.url) if request.url else None,
-        "reason": job.reason,
-        "message": job.message,
-        "job_type": job.job_type,
-        "attempts": job.attempts,
-        "work_id": safe_url(request.work_id) if request.work_id else None,
-        "source_ref": safe_url(request.source_ref) if request.source_ref else None,
-        "priority": job.priority,
-        "progress": job.progress,
-        "created_at": moment(job.created_at),
-        "updated_at": moment(job.updated_at),
-        "completed_at": _moment(job.completed_at),
-        "failed_at": _moment(job.failed_at),
-        "next_attempt_at": _moment(job.next_attempt_at),
-        "reuse_of_job_id": job.reuse_of_job_id,
-        "retry_of": job.retry_of,
-    }
-
-
-def _moment(micros: int | None) -> str | None:
-    return moment(micros) if micros is not None else None
 
 
 def summary_text(score: ProgressCounts) -> str:

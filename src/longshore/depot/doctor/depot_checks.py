@@ -105,7 +105,7 @@ def check_role(settings: Settings) -> Check:
     try:
         import psycopg
 
-        from longshore.ledger.backends.postgres.schema import role_facts
+        from longshore.ledger.backends.postgres.migrate import role_facts
     except ImportError:
         return Check("postgresql", "fail", "psycopg is not installed", "pip install 'longshore[postgres]'")
     try:
@@ -184,10 +184,10 @@ def _foreign(settings: Settings) -> ForeignStore | None:
 
 
 def _check_s3(settings: Settings) -> Check:
-    from longshore.depot import wiring
-    from longshore.store.remote.s3 import S3Objects
+    from longshore.depot import derived_settings
+    from longshore.store.remote.s3_objects import S3Objects
 
-    objects = S3Objects(wiring.store_place(settings), settings.s3)
+    objects = S3Objects(derived_settings.store_place(settings), settings.s3)
     try:
         trials = objects.probe()
     finally:

@@ -1,4 +1,4 @@
-"""The checks of `doctor`. A check returns its evidence and a remedy; it never raises."""
+"""The checks of `doctor` on the machine, and the list of all checks. A check returns evidence and a remedy; it never raises."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from longshore.errors import (
 from longshore.ledger.maintenance import snapshot
 from longshore.store import LocalStore
 from longshore.store.durability import filesystem
-from longshore.store.durability.blob_proof import problem_with
+from longshore.store.verify_blob import problem_with
 
 if TYPE_CHECKING:
     from longshore.domain.settings import Settings

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from longshore.depot.wiring import ledger_place
+from longshore.depot.derived_settings import ledger_place
 from longshore.ledger import Ledger
 from longshore.ledger.ledger import is_postgres
-from longshore.ledger.schema import current_version
+from longshore.ledger.migrate import current_version
 
 if TYPE_CHECKING:
     from longshore.config import Settings

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from longshore.domain.kinds import Status, kind_of
+from longshore.ledger.operations.artifact_registry import mark_missing
 from longshore.ledger.operations.planning import plan, preview
-from longshore.ledger.operations.registry import mark_missing
 from longshore.ledger.queries.due_work import jobs_named, results_named
 from longshore.ledger.queries.lookup import held
 

@@ -27,8 +27,8 @@ from longshore.domain.kinds import TERMINAL
 from longshore.domain.model import SECOND, Artifact, Job, Scope
 from longshore.errors import Locked, NotFound, StoreError
 from longshore.ledger.backends.sqlite.readonly import refusal
+from longshore.ledger.operations.artifact_registry import mark_available
 from longshore.ledger.operations.cancel_retry import Healed, reconcile_jobs
-from longshore.ledger.operations.registry import mark_available
 from longshore.ledger.queries.due_work import artifacts_between, referenced, scopes_known
 from longshore.store.durability import filesystem
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from longshore.depot.maintenance.purge import retire
 from longshore.domain.model import SECOND, Micros
-from longshore.exports.purge import retire
 from longshore.ledger.operations import tokens
 from longshore.ledger.queries.due_work import scopes_known
 from longshore.store.durability import filesystem

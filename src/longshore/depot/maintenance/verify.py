@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from longshore.depot.maintenance.missing_blobs import PLAN
 from longshore.depot.records import Report
 from longshore.domain.model import Artifact, Scope
-from longshore.ledger.operations.registry import mark_available
+from longshore.ledger.operations.artifact_registry import mark_available
 from longshore.ledger.queries.due_work import anything_available, artifacts_after
 from longshore.store import Problem
 

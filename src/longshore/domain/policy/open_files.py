@@ -1,4 +1,4 @@
-"""How many transfers fit into a limit of open files. Pure arithmetic; `engine.crew` asks the kernel and applies it."""
+"""How many transfers fit into a limit of open files. Pure arithmetic; `worker.open_files` asks the kernel and applies it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The resume ladder: from the stored part and the server's answer to what happens next. Pure decisions.
 
 Before the request `plan` says what to ask for; after its head `decide` says what the body is. Every path ends with bytes
-that are one version of one object (`domain.versions` decides what that is), or with another request from zero.
+that are one version of one object (`domain.identity.object_versions` decides what that is), or with another request from zero.
 """
 
 from __future__ import annotations

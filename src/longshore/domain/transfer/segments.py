@@ -1,4 +1,4 @@
-"""When one body is fetched over several connections, and in which pieces. Pure decisions; `transfer.segments` acts."""
+"""When one body is fetched over several connections, and in which pieces. Pure decisions; `transfer.segmented` acts."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Final
 from longshore.domain.kinds import TORRENT
 from longshore.domain.model import JobRequest, Scope
 from longshore.errors import BadInput, Conflict
-from longshore.ledger.operations.books import mark_assets
+from longshore.ledger.operations.book_assets import mark_assets
 from longshore.ledger.transaction import Tx
 
 

@@ -18,7 +18,7 @@ from longshore.domain.policy.redaction import safe_text
 from longshore.domain.torrents.model import DOWNLOADING, NOBODY, QUEUED, Identity, TorrentRequest
 from longshore.domain.torrents.sync_rules import PollState, progress_of
 from longshore.errors import Conflict, LeaseLost, LongshoreError, NotFound
-from longshore.ledger.operations.books import recompute_book
+from longshore.ledger.operations.book_assets import recompute_book
 from longshore.ledger.operations.effects import confirm
 from longshore.ledger.operations.planning import add_counts, plan
 from longshore.ledger.operations.settling import settle

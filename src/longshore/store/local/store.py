@@ -28,11 +28,11 @@ from longshore.store.durability import filesystem
 from longshore.store.durability.barriers import Barrier, Barriers
 from longshore.store.local.directories import BlobDirectories, Shard
 from longshore.store.local.layout import any_tenant, sizes
-from longshore.store.local.link_in import REPAIR, Linker, problem_of
+from longshore.store.local.publish_link import REPAIR, Linker, problem_of
 from longshore.store.records import Problem, Quarantined, StoredBlob
 from longshore.store.staging.area import Staging
 from longshore.store.staging.parts import BODY, Part
-from longshore.store.staging.recovery import (
+from longshore.store.staging.staged_store import (
     Recovering,
     check_part,
     extension_of,

@@ -26,14 +26,14 @@ from longshore.store import blob_names
 from longshore.store.api import Staged
 from longshore.store.durability import filesystem
 from longshore.store.durability.barriers import Barriers
-from longshore.store.durability.blob_proof import problem_with
 from longshore.store.local.scope_notes import ScopeNotes
 from longshore.store.ownership import OWNER, claim_objects
 from longshore.store.records import Problem, Quarantined, StoredBlob
 from longshore.store.staging.area import Staging
 from longshore.store.staging.parts import BODY, Part
 from longshore.store.staging.quarantine import now_us
-from longshore.store.staging.recovery import Recovering, check_part, extension_of, note_barrier, tell_damaged
+from longshore.store.staging.staged_store import Recovering, check_part, extension_of, note_barrier, tell_damaged
+from longshore.store.verify_blob import problem_with
 
 THREADS: Final = 16
 READ_AHEAD: Final = 4 << 20

@@ -16,7 +16,7 @@ from longshore.depot.maintenance.missing_blobs import mark_damaged
 from longshore.domain.model import Artifact, Scope
 from longshore.errors import BlobDamaged, NotFound
 from longshore.ledger.queries import listing, lookup
-from longshore.store.durability.blob_proof import proven_pieces
+from longshore.store.verify_blob import proven_pieces
 from longshore.web import queries
 from longshore.web.api.common import After, Limit, PathId, Serving, request_id, router
 from longshore.web.api.models import ArtifactOut, ArtifactPage, JobAnswer, Provenance

@@ -15,7 +15,7 @@ from longshore.domain.identity.requests import download_request
 from longshore.domain.kinds import Status, kind_of
 from longshore.domain.model import JobRequest, Planned, Scope
 from longshore.errors import BadInput
-from longshore.ledger.operations import planning, registry, tokens
+from longshore.ledger.operations import artifact_registry, planning, tokens
 from longshore.ledger.queries import listing, lookup
 from longshore.ledger.transaction import Tx
 from longshore.web import queries
@@ -109,7 +109,7 @@ async def answer_lost(service: Service, scope: Scope, job_id: str) -> bool:
     sizes = await asyncio.to_thread(service.store.sizes, scope, [one.pointer for one in results])
     gone = [one.artifact_id for one, size in zip(results, sizes, strict=True) if size != one.size_bytes]
     if gone:
-        await service.ledger.write_async(registry.mark_missing, scope, gone)
+        await service.ledger.write_async(artifact_registry.mark_missing, scope, gone)
     return bool(gone)
 
 

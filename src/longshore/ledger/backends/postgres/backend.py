@@ -343,11 +343,11 @@ class Postgres:
 
 def open_postgres(url: str, *, create: bool = False, clock: Callable[[], Micros] | None = None) -> Postgres:
     """Open the ledger of a database; `create` makes one where there is none. The owner's login is enough for all."""
-    from longshore.ledger.backends.postgres import schema
+    from longshore.ledger.backends.postgres import migrate
 
     if create:
-        schema.create_postgres(url)
-    schema.check_postgres(url)
+        migrate.create_postgres(url)
+    migrate.check_postgres(url)
     return Postgres(url, clock)
 
 

@@ -29,8 +29,8 @@ from longshore.transfer.segmented import fetch_in_pieces
 from longshore.worker.host_slots import HostSlots
 from longshore.worker.kinds.download.body_sink import AskAgain, BodySink
 from longshore.worker.kinds.download.dedupe import UrlContent
-from longshore.worker.kinds.download.digests import digests_of, stored_digests
 from longshore.worker.kinds.download.dns import Resolver
+from longshore.worker.kinds.download.extra_digests import digests_of, stored_digests
 from longshore.worker.kinds.download.mirror_walk import MirrorWalk
 from longshore.worker.kinds.download.received_body import NO_PART, Received, stored_head, telemetry
 

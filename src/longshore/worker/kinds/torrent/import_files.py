@@ -18,7 +18,7 @@ from longshore.domain.settings import QbittorrentSettings
 from longshore.errors import DiskFull, LeaseLost, PublishFailed
 from longshore.ledger import Ledger
 from longshore.store import Part, Staged, Store
-from longshore.store.staging.foreign_part import ForeignPart
+from longshore.store.staging.borrowed_file import ForeignPart
 from longshore.worker.kinds.torrent.client import ClientFile
 from longshore.worker.kinds.torrent.client_files import Digest, digest, opened
 from longshore.worker.publish_protocol import publish_now

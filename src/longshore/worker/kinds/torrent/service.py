@@ -11,7 +11,7 @@ from longshore.domain.model import Artifact, Scope
 from longshore.domain.settings import LeaseSettings, QbittorrentSettings
 from longshore.domain.torrents.model import Identity, Seen, TorrentRequest, torrent_request
 from longshore.errors import BadInput, Reasoned
-from longshore.ledger.operations.books import BookStatus, book_status
+from longshore.ledger.operations.book_assets import BookStatus, book_status
 from longshore.ledger.operations.torrents import Started, start_torrent, want_cancel
 from longshore.ledger.queries.lookup import results
 from longshore.ledger.queries.torrents import Tracked, torrent, torrents

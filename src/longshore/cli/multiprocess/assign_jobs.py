@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from longshore.cli.app import WORK_LEFT, code_of_signal
 from longshore.cli.multiprocess.processes import WorkerProcess
 from longshore.cli.multiprocess.supervisor import EXPECTED, Supervisor, arguments, supervised
 from longshore.cli.options import Call
 from longshore.cli.output.progress import ENDINGS
+from longshore.cli.run_command import WORK_LEFT, code_of_signal
 from longshore.depot.get import facts_of
 from longshore.domain.kinds import TERMINAL, Status
 from longshore.domain.policy.redaction import safe_url

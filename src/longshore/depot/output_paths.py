@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from longshore.depot import wiring
+from longshore.depot import derived_settings
 from longshore.errors import BadInput
-from longshore.store.local.link_out import check_replaceable
+from longshore.store.local.place_outside import check_replaceable
 
 if TYPE_CHECKING:
     from longshore.config import Settings
@@ -23,7 +23,10 @@ def check_target(target: Path, settings: Settings) -> None:
 def check_outside(target: Path, settings: Settings) -> None:
     """Raise `BadInput` for a path inside the depot or its store, or one of the ledger's files."""
     place = os.path.join(os.path.realpath(target.parent), target.name)
-    store, ledger = wiring.store_place(settings).removeprefix("file://"), str(wiring.ledger_place(settings))
+    store, ledger = (
+        derived_settings.store_place(settings).removeprefix("file://"),
+        str(derived_settings.ledger_place(settings)),
+    )
     roots = [settings.depot] + ([] if "://" in store else [store])
     inside = any(Path(place).is_relative_to(os.path.realpath(root)) for root in roots)
     if inside or ("://" not in ledger and place.startswith(os.path.realpath(ledger))):

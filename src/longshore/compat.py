@@ -1,7 +1,7 @@
 """The classic verbs by their old names, one job at a time, as functions over an open `Ledger`.
 
 `plan_job_if_absent`, `lease_next_job`, `advance_state`, `run_effect` … are how earlier programs drove a ledger by
-hand; docs/explanation/usage-pattern.md shows the whole pattern. The engine itself works in batches (`Ledger.plan`,
+hand; docs/explanation/usage-pattern.md shows the whole pattern. The worker itself works in batches (`Ledger.plan`,
 `claim`, `settle`) and does not import this module.
 """
 

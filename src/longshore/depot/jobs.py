@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from longshore.depot.open_depot import OpenDepot, in_thread
-from longshore.depot.run import Runner
+from longshore.depot.runner import Runner
 from longshore.domain.model import Artifact, Job, Planned, Scope
 from longshore.ledger.queries.listing import ArtifactFilter, FailureGroup, JobFilter, Page, Timeline
 from longshore.ledger.records import CancelResult

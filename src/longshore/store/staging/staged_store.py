@@ -15,12 +15,12 @@ from longshore.errors import BlobDamaged, DiskFull, NotFound, OverBudget, Publis
 from longshore.store import blob_names
 from longshore.store.api import Staged
 from longshore.store.durability import filesystem
-from longshore.store.durability.blob_proof import problem_with
 from longshore.store.records import Problem
 from longshore.store.staging.area import Staging
 from longshore.store.staging.part_writer import PartWriter
 from longshore.store.staging.parts import Part, PartFacts
 from longshore.store.staging.reservations import Reservation, TenantQuota
+from longshore.store.verify_blob import problem_with
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from longshore.errors import BadInput, BlobDamaged, Conflict, StoreError
 from longshore.store import blob_names
 from longshore.store.api import Store
 from longshore.store.durability import filesystem
-from longshore.store.durability.blob_proof import proven_pieces
+from longshore.store.verify_blob import proven_pieces
 
 Mode = Literal["reflink", "copy", "hardlink"]
 _TRIES: Final = 5

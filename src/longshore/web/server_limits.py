@@ -1,4 +1,4 @@
-"""Settings of the service. Built by the command line; nothing here reads the environment."""
+"""What one server listens on and which limits it enforces. The command line fills it from the settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class ServeSettings:
+class ServerLimits:
     """Limits and paths of one server."""
 
     host: str = "127.0.0.1"

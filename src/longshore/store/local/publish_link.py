@@ -19,10 +19,10 @@ from typing import Final
 from longshore import failpoints
 from longshore.store.api import Staged
 from longshore.store.durability import filesystem
-from longshore.store.durability.blob_proof import problem_with
 from longshore.store.records import Problem
 from longshore.store.staging.area import Staging
 from longshore.store.staging.parts import Part
+from longshore.store.verify_blob import problem_with
 
 REPAIR: Final = "lock"
 RENAME: Final = "rename.lock"

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from longshore.depot.open_depot import OpenDepot, in_thread
-from longshore.depot.run import Runner
+from longshore.depot.runner import Runner
 from longshore.domain.kinds import TERMINAL, Status
 from longshore.domain.model import Artifact, JobRequest, Planned, Scope
 from longshore.errors import BadInput
 from longshore.ledger.operations.planning import plan
 from longshore.worker.kinds.custom import known_types
 from longshore.worker.kinds.custom.job_types import own_key
-from longshore.worker.missing_blobs import results_and_gone
+from longshore.worker.replan_lost import results_and_gone
 
 
 class Submitter:

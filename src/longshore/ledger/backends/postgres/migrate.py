@@ -17,7 +17,7 @@ from longshore import failpoints
 from longshore.errors import Damaged, LongshoreError, NoDepot, NotPermitted, SchemaMismatch, Unavailable
 from longshore.ledger.backends.postgres.backend import translated
 from longshore.ledger.backends.postgres.pool import Connection, connect, first_line, is_lost
-from longshore.ledger.schema import FOLDER, check_version, current_version, migrations
+from longshore.ledger.migrate import FOLDER, check_version, current_version, migrations
 from longshore.ledger.statements import statements
 
 OLDEST: Final = 150_000  # security_invoker views; older ones would let a view see all tenants

@@ -12,12 +12,12 @@ from longshore.depot.maintenance.missing_blobs import mark_damaged
 from longshore.depot.maintenance.reconcile import Reconciler
 from longshore.depot.maintenance.verify import Verifier
 from longshore.depot.open_depot import OpenDepot, in_thread
+from longshore.depot.output_paths import check_target
 from longshore.depot.records import Report
-from longshore.depot.targets import check_target
 from longshore.domain.model import Artifact, Blob, Scope
 from longshore.errors import BlobDamaged, NotFound
 from longshore.ledger.queries.due_work import scopes_known
-from longshore.store.local.link_out import Mode, place
+from longshore.store.local.place_outside import Mode, place
 
 
 class Maintenance:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longshore.cli.app import DAMAGE, OK, UNEXPECTED
+from longshore.cli.get.file_names import Names, is_same
 from longshore.cli.output.writer import one_line, say
-from longshore.cli.results.file_names import Names, is_same
+from longshore.cli.run_command import DAMAGE, OK, UNEXPECTED
 from longshore.errors import BlobDamaged, LongshoreError, NotFound
-from longshore.store.durability.blob_proof import proven_pieces
+from longshore.store.verify_blob import proven_pieces
 
 if TYPE_CHECKING:
     from longshore.cli.options import Call

@@ -1,4 +1,4 @@
-"""Fast path for `get`: if every URL is already stored, answer without loading the engine.
+"""Fast path for `get`: if every URL is already stored, answer without loading the worker.
 
 Only ever answers "all of it is held". In every other case it returns None, and the regular path handles the request.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
-from longshore.cli.app import OK
+from longshore.cli.run_command import OK
 from longshore.domain.identity.plain_urls import are_plain, plain_key
 from longshore.domain.kinds import DOWNLOAD, Status
 from longshore.ledger.queries.fast_lookup import FastLookup, Row, StoredResult, open_fast_lookup

@@ -17,8 +17,8 @@ from longshore.domain.run_events import Listener, RunEvent
 from longshore.ledger.operations.planning import Again, plan
 from longshore.worker.ledger_wait import answered
 from longshore.worker.loop import Worker
-from longshore.worker.missing_blobs import plan_lost_again
-from longshore.worker.run import RunOptions, RunResult
+from longshore.worker.replan_lost import plan_lost_again
+from longshore.worker.run_records import RunOptions, RunResult
 from longshore.worker.runtime import open_worker, release_dead_owners
 
 REFUSALS_KEPT: Final = 1_000

@@ -1,0 +1,41 @@
+"""The fields of a job in `jobs --json` and `show --json`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from longshore.cli.output.writer import moment
+from longshore.domain.policy.redaction import safe_url
+
+if TYPE_CHECKING:
+    from longshore.domain.model import Job
+
+
+def job_facts(job: Job) -> dict[str, Any]:
+    """Return the fields of a job's line."""
+    request = job.request
+    return {
+        "job_id": job.job_id,
+        "status": job.status.value,
+        "stage": job.stage,
+        "url": safe_url(request.url) if request.url else None,
+        "reason": job.reason,
+        "message": job.message,
+        "job_type": job.job_type,
+        "attempts": job.attempts,
+        "work_id": safe_url(request.work_id) if request.work_id else None,
+        "source_ref": safe_url(request.source_ref) if request.source_ref else None,
+        "priority": job.priority,
+        "progress": job.progress,
+        "created_at": moment(job.created_at),
+        "updated_at": moment(job.updated_at),
+        "completed_at": _moment(job.completed_at),
+        "failed_at": _moment(job.failed_at),
+        "next_attempt_at": _moment(job.next_attempt_at),
+        "reuse_of_job_id": job.reuse_of_job_id,
+        "retry_of": job.retry_of,
+    }
+
+
+def _moment(micros: int | None) -> str | None:
+    return moment(micros) if micros is not None else None
