@@ -15,7 +15,7 @@ import pytest
 from longshore import failpoints
 from longshore.depot import Depot
 from longshore.domain.kinds import Status
-from tests.support.origin import Origin, Request, Thing, Wire, check_stamps, cut, redirect, stamped
+from tests.support.origin import DATE, Origin, Request, Thing, Wire, check_stamps, cut, redirect, stamped
 
 SIZE, CUT = 700_000, 400_000
 FIRST, OTHER = Thing(stamped(1, SIZE)), Thing(stamped(2, SIZE))  # of one size, under one strong entity tag
@@ -70,6 +70,43 @@ def test_not_modified_is_not_about_the_bytes_of_a_mirror(depot: Depot, origin: O
         item = {"url": url, "mirrors": [mirror]}
         assert _bytes(depot.get([item])) == FIRST.body
         assert _bytes(depot.get([item], refresh=True)) == OTHER.body
+
+
+OLD, YOUNG = "Mon, 06 Jan 2020 10:00:00 GMT", DATE
+
+
+def dated(body: bytes, date: str) -> Callable[[Request, Wire], None]:
+    """Serve an object that is known by its date alone; If-Modified-Since is answered as the RFC says."""
+    thing = Thing(body, etag=None, last_modified=date)
+
+    def serve(request: Request, wire: Wire) -> None:
+        if request.headers.get("if-modified-since") == date:
+            wire.answer(304, thing.facts())
+        else:
+            thing(request, wire)
+
+    return serve
+
+
+@pytest.mark.parametrize(("date", "asked"), [(OLD, OLD), (YOUNG, None)], ids=["old", "young"])
+def test_a_date_that_was_young_when_it_was_sent_is_not_asked_with(
+    depot: Depot, origin: Origin, date: str, asked: str | None
+) -> None:
+    """A file can be rewritten within the second of its date; a 304 by that date would keep the old bytes."""
+    url = origin.add("/x", dated(FIRST.body, date))
+    depot.get([url])
+    if asked is None:
+        origin.add("/x", dated(OTHER.body, date))
+    got = depot.get([url], refresh=True)
+    assert _bytes(got) == (FIRST.body if asked else OTHER.body)
+    assert [request.headers.get("if-modified-since") for request in origin.seen("/x")] == [None, asked]
+
+
+def test_an_entity_tag_that_appears_is_another_version(depot: Depot, origin: Origin) -> None:
+    first = Thing(FIRST.body, etag=None, last_modified=OLD)
+    url = origin.add("/x", cut(first, CUT), Thing(OTHER.body, etag='"new"', last_modified=OLD))
+    assert _bytes(depot.get([url])) == OTHER.body
+    assert origin.count("/x") <= 3
 
 
 def test_a_304_with_another_entity_tag_is_not_believed(depot: Depot, origin: Origin) -> None:

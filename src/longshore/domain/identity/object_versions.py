@@ -66,7 +66,12 @@ def difference(stored: Version, answer: Version, proof: Proof) -> str | None:
 
 
 def _validator_difference(stored: Validators, answer: Validators, proof: Proof) -> str | None:
-    """Compare what both name; what serves as the proof has to be there (RFC 9110 15.3.7.3)."""
+    """Compare what both name; what serves as the proof has to be there (RFC 9110 15.3.7.3).
+
+    An entity tag that appears only in the answer differs, too: whatever sends it is not what sent the stored bytes.
+    """
+    if stored.etag is None and answer.etag is not None:
+        return "validators_mismatch"
     pairs = ((stored.etag, answer.etag), (stored.last_modified, answer.last_modified))
     if any(have is not None and came is not None and have != came for have, came in pairs):
         return "validators_mismatch"

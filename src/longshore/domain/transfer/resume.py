@@ -112,6 +112,15 @@ def strong_validator(validators: Validators, answered: str | None) -> str | None
     return validators.last_modified
 
 
+def lasting_validators(head: Head) -> Validators:
+    """Return the validators by which a later 304 may be believed: an entity tag, or a date that was old when it was sent.
+
+    An object can be rewritten within the second of its date, so a young date does not identify one version.
+    """
+    found = head.validators
+    return found if found.etag is not None or strong_validator(found, head.headers.get("date")) else Validators()
+
+
 def plan(
     part: Stored | None,
     url: str,

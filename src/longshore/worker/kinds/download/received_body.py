@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from longshore.domain.model import Blob, Lease, NewArtifact
 from longshore.domain.outcomes import Blame, Completed
 from longshore.domain.transfer.response_head import Head
+from longshore.domain.transfer.resume import lasting_validators
 from longshore.store import Part, PartFacts, Staged, shard_of
 
 if TYPE_CHECKING:
@@ -29,11 +30,11 @@ class Received:
 
     def record(self) -> dict[str, Any]:
         """Return what adoption needs after a crash."""
-        head = self.head
+        head, validators = self.head, lasting_validators(self.head)
         record: dict[str, Any] = {
             "content_type": self.staged.content_type,
-            "etag": head.validators.etag,
-            "last_modified": head.validators.last_modified,
+            "etag": validators.etag,
+            "last_modified": validators.last_modified,
             "final_url": head.url,
         }
         if "vary" in head.headers:
@@ -54,7 +55,7 @@ class Received:
             self.facts |= self.staged.room.facts()
         return Completed(
             artifacts=(NewArtifact(blob, name=self.lease.job.request.name),),
-            validators=self.head.validators,
+            validators=lasting_validators(self.head),
             final_url=self.head.url,
             vary=self.head.headers.get("vary"),
             caller=self.caller,
