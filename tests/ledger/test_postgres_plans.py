@@ -120,6 +120,15 @@ def test_a_claim_touches_what_it_takes(big: tuple[Ledger, Clock]) -> None:
         assert rows <= 400 + 12 * limit, limit
 
 
+def test_a_page_of_the_manifest_touches_its_own_jobs(big: tuple[Ledger, Clock]) -> None:
+    """The last event of each job comes from the index, not from a join with all events of the project."""
+    ledger, _ = big
+    for limit in (50, 200):
+        page, rows = touched(ledger, manifest.entries, HOME, many=limit)
+        assert len(page) == limit
+        assert rows <= 100 + 12 * limit, limit
+
+
 @pytest.mark.parametrize("count", [20, 200])
 def test_a_purge_touches_what_it_forgets(big: tuple[Ledger, Clock], count: int) -> None:
     ledger, clock = big

@@ -1,13 +1,14 @@
 -- {manifest} --
 SELECT j.job_id, j.job_type, j.status, j.stage, COALESCE(j.url, j.canonical_url), COALESCE(j.work_id, j.canonical_url),
        COALESCE(j.source_ref, j.canonical_url), a.artifact_id, a.sha256, a.byte_size, a.content_type, a.name,
-       j.error_code, j.error_message_safe, j.attempts, j.created_at, j.completed_at, e.facts, a.availability, j.request
+       j.error_code, j.error_message_safe, j.attempts, j.created_at, j.completed_at,
+       (SELECT e.facts FROM events e WHERE e.tenant_id = j.tenant_id AND e.project_id = j.project_id
+           AND e.job_id = j.job_id AND e.kind = j.status ORDER BY e.seq DESC LIMIT 1),
+       a.availability, j.request
   FROM jobs j
   LEFT JOIN job_artifacts r ON r.tenant_id = j.tenant_id AND r.project_id = j.project_id AND r.job_id = j.job_id
         AND r.role = 'result' AND r.ordinal = 0
   LEFT JOIN artifacts a ON a.tenant_id = r.tenant_id AND a.project_id = r.project_id AND a.artifact_id = r.artifact_id
-  LEFT JOIN events e ON e.tenant_id = j.tenant_id AND e.project_id = j.project_id AND e.seq = (SELECT MAX(s.seq) FROM events s WHERE s.tenant_id = j.tenant_id
-        AND s.project_id = j.project_id AND s.job_id = j.job_id AND s.kind = j.status)
 
 -- manifest_of --
 -- The given jobs in the manifest's format.
