@@ -17,6 +17,7 @@ from longshore.domain.kinds import TERMINAL, Status
 from longshore.domain.model import Artifact, Expect, JobRequest, Planned, Scope
 from longshore.domain.policy.redaction import safe_url
 from longshore.domain.run_events import Kind, Listener, RunEvent, stored_facts
+from longshore.errors import Conflict
 from longshore.ledger.operations.planning import Again, plan
 from longshore.ledger.queries.due_work import Standing, active_due, attempts_named, results_named, standings
 from longshore.worker.kinds.download.dedupe import ANEW
@@ -24,6 +25,7 @@ from longshore.worker.ledger_wait import answered
 from longshore.worker.replan_lost import results_and_gone
 from longshore.worker.run_records import RunResult
 
+_RESULTS: Final = frozenset({"completed", "held"})
 LOOK_S: Final = 0.5  # polling interval for the helpers
 Begin = Callable[[Sequence[JobRequest], Sequence[Planned]], None]
 
@@ -42,6 +44,21 @@ class Helpers(Protocol):
 
     def finish(self) -> None:
         """Assign no more jobs, and wait until the helpers have exited."""
+
+
+class Ends:
+    """Passes events on, and remembers the results of jobs: `purge` may remove a job before its end is read."""
+
+    def __init__(self, listener: Listener | None) -> None:
+        self._listener = listener
+        self.artifact_ids: dict[str, str] = {}  # by job
+
+    def __call__(self, event: RunEvent) -> None:
+        """Note the end of a job."""
+        if event.kind in _RESULTS and event.job_id is not None:
+            self.artifact_ids[event.job_id] = event.facts.get("artifact_id") or ""
+        if self._listener is not None:
+            self._listener(event)
 
 
 class Getter:
@@ -79,11 +96,12 @@ class Getter:
         if helpers:
             waiting, ended = await self._left_by(helpers, where, waiting)
             max_wait_s = 0.0 if helpers.waited else max_wait_s
+        ends = Ends(listener)
         if waiting:
             await self._runner.run(
-                scope=where, job_ids=waiting, max_wait_s=max_wait_s, on_note=on_note, handle_signals=handle_signals
+                scope=where, job_ids=waiting, max_wait_s=max_wait_s, on_note=ends, handle_signals=handle_signals
             )
-        got = await self._outcomes(where, requests, planned, over, held, ended)
+        got = await self._outcomes(where, requests, planned, over, held, ended, ends)
         self._tell_over(where, [one for one in got if one.job_id in over], listener)
         return got
 
@@ -190,10 +208,13 @@ class Getter:
         over: set[str],
         held: dict[str, Artifact],
         ended: dict[str, Got],
+        ends: Ends,
     ) -> list[Got]:
         """Return the result of each item; for items that were stored before, read only the number of attempts."""
         ids = dict.fromkeys(one.job_id for one in planned if one.job_id not in held and one.job_id not in ended)
         ended |= await self._came_to(scope, list(ids), over) if ids else {}
+        if len(ended) < len(ids):
+            ended |= await self._purged(scope, requests, planned, ends, [one for one in ids if one not in ended])
         attempts = await self._depot.ledger.read_async(attempts_named, scope, list(held)) if held else {}
         return [
             self._got_before(request, one, held[one.job_id], attempts.get(one.job_id, 0))
@@ -206,7 +227,27 @@ class Getter:
         """Read the state of named jobs."""
         jobs = await self._depot.ledger.read_async(standings, scope, job_ids)
         results = await self._depot.ledger.read_async(results_named, scope, job_ids)
-        return {one: self._got(scope, jobs[one], results.get(one, ()), over=one in over) for one in job_ids}
+        there = (one for one in job_ids if one in jobs)
+        return {one: self._got(scope, jobs[one], results.get(one, ()), over=one in over) for one in there}
+
+    async def _purged(
+        self,
+        scope: Scope,
+        requests: Sequence[JobRequest],
+        planned: Sequence[Planned],
+        ends: Ends,
+        job_ids: Sequence[str],
+    ) -> dict[str, Got]:
+        """Return the results of jobs that `purge` removed after their end: their artifacts remain."""
+        urls = {one.job_id: request.url for request, one in zip(requests, planned, strict=True)}
+        found: dict[str, Got] = {}
+        for job_id in job_ids:
+            if not (artifact_id := ends.artifact_ids.get(job_id)):
+                raise Conflict(f"job {job_id} was purged before its result could be read", hint="ask again")
+            artifact = await in_thread(self._depot.ledger.artifact, scope, artifact_id)
+            path = self._depot.store.path(scope, artifact.pointer)
+            found[job_id] = Got(job_id, urls[job_id], Status.COMPLETED, False, artifact, path)
+        return found
 
     def _got_before(self, request: JobRequest, planned: Planned, held: Artifact, attempts: int) -> Got:
         path = self._depot.store.path(held.scope, held.pointer)
