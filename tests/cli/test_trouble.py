@@ -66,6 +66,22 @@ def test_closed_streams_are_nobody_s_business(box: Box, origin: Origin, closed: 
     assert blob.read_bytes() == body
 
 
+@pytest.mark.parametrize("closed", [">&-", "<&- >&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_worker_processes_do_not_need_the_streams(box: Box, origin: Origin, closed: str) -> None:
+    urls = [origin.add(f"/{n}", Thing(b"%d" % n)) for n in range(6)]
+    box("add", box.write("list", "\n".join(urls))).ok()
+    words = ["run", "--workers", "2", "--depot", str(box.depot), "--allow-net", "127.0.0.0/8"]
+    script = f'"{sys.executable}" -m longshore "$@" {closed}'
+
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", *words], env=environment(), check=False, stderr=subprocess.PIPE, text=True
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert box("status", "--json").ok().of("status")[0]["jobs"]["completed"] == 6
+
+
 def _column(connection: apsw.Connection) -> bool:
     return any(row[1] == "schema_version" for row in connection.execute("PRAGMA table_info(_meta)"))
 

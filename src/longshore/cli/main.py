@@ -126,6 +126,9 @@ def _open_closed_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # open() returns the lowest free descriptor: this one
             stream = open(os.devnull, "w" if number else "r", opener=lambda *_, number=number: number, closefd=True)  # noqa: SIM115 -- it stays
             setattr(sys, name, stream)
+            setattr(
+                sys, f"__{name}__", stream
+            )  # so that it is not collected, and the descriptor not closed, in a worker
 
 
 def end_quietly_by_signal() -> None:
