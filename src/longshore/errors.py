@@ -30,6 +30,7 @@ LongshoreError
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 
@@ -216,3 +217,12 @@ class Reasoned(LongshoreError):
         self.kept: Any = None  # the durable part of the interrupted body (`store.PartFacts`)
         self.walk: Any = None  # the state of the job's candidates (`worker.kinds.download`)
         self.facts: dict[str, Any] = {}  # telemetry of the failed attempt
+
+
+def is_want(error: BaseException) -> bool:
+    """Return whether the system refused a thread or memory; says nothing about the job."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and "can't start new thread" in str(error)
+    )

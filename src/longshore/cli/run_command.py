@@ -14,7 +14,7 @@ import click
 
 from longshore.cli.main import entries, overview
 from longshore.cli.output.writer import now
-from longshore.errors import LongshoreError
+from longshore.errors import LongshoreError, is_want
 
 OK, UNEXPECTED, USAGE, SOME_FAILED, WORK_LEFT, DAMAGE, PERMISSION = 0, 1, 2, 3, 4, 5, 6
 INTERRUPTED, TERMINATED, PIPE_CLOSED = 130, 143, 141
@@ -97,6 +97,10 @@ def run(arguments: list[str]) -> int:
     except OSError as error:
         return complain(_of_file(error), _DISK.get(error.errno or 0), UNEXPECTED, as_json=as_json)
     except Exception as error:  # noqa: BLE001 -- the outermost handler: unexpected errors
+        if is_want(error):
+            message = f"too few resources: {error or 'no memory left'}"
+            code = WORK_LEFT if arguments[:1] in (["get"], ["run"]) else UNEXPECTED
+            return complain(message, "allow the process more threads or memory", code, as_json=as_json)
         return _unforeseen(error, as_json=as_json)
     return code if isinstance(code, int) else OK
 

@@ -16,11 +16,11 @@ from longshore.errors import (
     NotFound,
     Reasoned,
     StoreError,
+    is_want,
 )
 from longshore.worker.kinds.custom.process_pool import HandlerError
 
 log = logging.getLogger(__name__)
-_NO_THREAD: Final = "can't start new thread"
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -49,13 +49,6 @@ def failure_of(error: BaseException) -> Failure:
             return Failure("disk_full" if error.errno in _FULL else "disk_error", error.strerror or str(error))
         case _:
             return _unforeseen(error)
-
-
-def is_want(error: BaseException) -> bool:
-    """Return whether the system refused a thread or memory; says nothing about the job."""
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_THREAD in str(error))
 
 
 def _reasoned(error: Reasoned) -> Failure:
