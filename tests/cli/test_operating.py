@@ -71,6 +71,35 @@ def test_a_crash_while_putting_leaves_one_result(depot: Path, tmp_path: Path, po
     sound(depot)
 
 
+@pytest.mark.parametrize("killed_too", [False, True])
+@pytest.mark.parametrize(
+    ("point", "saved"),
+    [("put.planned", False), ("publish.intents", False), ("put.linked", True), ("put.settled", True)],
+)
+def test_an_upload_that_is_not_repeated_is_ended_by_reconcile(
+    depot: Path, tmp_path: Path, point: str, saved: bool, killed_too: bool
+) -> None:
+    """Nobody but the same upload can run such a job: it must not wait for ever, nor its blob be kept for it."""
+    (tmp_path / "f").write_bytes(b"bytes" * 1000)
+    died = execute("put", tmp_path / "f", "--depot", depot, env={"LONGSHORE_FAILPOINTS": f"{point}=kill"})
+    assert died.code == -9
+    ran = execute("run", "--depot", depot).ok()
+    assert "left" not in ran.stderr  # `run` cannot do it, and does not say that it could
+    young = execute("reconcile", "--depot", depot, "--json")
+    assert young.of("finding") == []  # a running upload looks the same
+    old = ("--depot", depot, "--set", "reconcile.stale_part_s=0")
+    if killed_too and point != "put.settled":
+        assert execute("reconcile", *old, env={"LONGSHORE_FAILPOINTS": "reconcile.uploads=kill"}).code == -9
+    invoke("reconcile", *old)
+    counts = invoke("status", "--depot", depot, "--json").ok().lines[0]["jobs"]
+    assert (counts["completed"], counts["failed"]) == ((1, 0) if saved else (0, 1))
+    invoke("reconcile", *old).ok()
+    invoke("verify", "--full", "--depot", depot).ok()
+    sound(depot)
+    (taken,) = execute("put", tmp_path / "f", "--depot", depot, "--json").ok().of("taken")
+    assert taken["held"] is saved
+
+
 def test_adopt_registers_a_tree_and_leaves_it_alone(depot: Path, tmp_path: Path) -> None:
     bodies = fill(depot, tmp_path / "tree")
     assert {name: (tmp_path / "tree" / name).read_bytes() for name in bodies} == bodies

@@ -166,7 +166,7 @@ class World:
         tracked = replace(self.tracked, scope=stranger)
         special = {
             ("listing.artifacts", "wanted"): ArtifactFilter(),
-            ("books.mark_assets", "status"): "missing",
+            ("book_assets.mark_assets", "status"): "missing",
             ("tenant_budgets.set_budget", "changes"): {"jobs": 3},
             ("hosts.set_host", "changes"): {},
             ("torrents.start_torrent", "request"): replace(self.torrent, scope=stranger),

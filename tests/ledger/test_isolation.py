@@ -52,8 +52,8 @@ DEPOT_WIDE = {
 }
 # Steps inside verbs: they take rows that a fence, a claim or a page of the same transaction gave out.
 INSIDE = {
-    "stages.finalize", "stages.step", "purge_order.chains", "purge_order.unpointed", "planning.add_counts", "registry.register",
-    "registry.reuse", "expiry.free_slots", "expiry.release_expired", "expiry.mark_lanes",
+    "stages.finalize", "stages.step", "purge_order.chains", "purge_order.unpointed", "planning.add_counts", "artifact_registry.register",
+    "artifact_registry.reuse", "expiry.free_slots", "expiry.release_expired", "expiry.mark_lanes",
 }  # fmt: skip
 # Methods of Ledger that are not named after a verb: how verbs are run, or other names for plan, claim, renew and settle.
 OTHER_METHODS = {

@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ELSEWHERE = {
     "tests/worker/test_crashes.py": tuple(REACHED),
     "tests/store/test_crash.py": tuple(STEPS),
-    "tests/cli/test_operating.py": ("put.staged", "put.planned", "put.linked", "put.settled"),
+    "tests/cli/test_operating.py": ("put.staged", "put.planned", "put.linked", "put.settled", "reconcile.uploads"),
     "tests/ledger/test_schema.py": ("schema.create", "schema.rename", "schema.migrate"),
     "tests/web/test_serve.py": ("web.planned",),
     "tests/cli/test_moving.py": ("copy.page", "copy.finish"),

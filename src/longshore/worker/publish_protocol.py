@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from longshore import failpoints
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from longshore.store import Staged, Store
 
 FINALIZE: Final = "FINALIZE"
+NO_RECORD: Final[Mapping[str, Any]] = MappingProxyType({})
 failpoints.declare("publish.begin", "publish.staged", "publish.intents", "publish.linked", "publish.clean")
 
 
@@ -61,12 +63,14 @@ def write_intents(tx: Any, intents: Sequence[Intent]) -> list[LongshoreError | N
     return [begun if isinstance(begun, LongshoreError) else None for begun in begin(tx, intents)]
 
 
-def publish_now(ledger: Ledger, store: Store, lease: Lease, staged: Staged) -> Blob:
+def publish_now(
+    ledger: Ledger, store: Store, lease: Lease, staged: Staged, record: Mapping[str, Any] = NO_RECORD
+) -> Blob:
     """Publish one body and return its blob; raise what prevented it. Blocks: run it in a thread."""
     (no_bytes,) = store.stage([staged])
     if no_bytes is not None:
         raise no_bytes
-    (no_intent,) = ledger.write(write_intents, [finalize_intent(lease, staged, {})])
+    (no_intent,) = ledger.write(write_intents, [finalize_intent(lease, staged, record)])
     if no_intent is not None:
         raise no_intent
     failpoints.hit("publish.intents")

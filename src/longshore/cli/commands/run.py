@@ -106,9 +106,9 @@ def run_alone(call: Call, how: dict[str, Any], orders: ParentCommands | None = N
                 handle_signals=True,
             )
         jobs = counted(depot.ledger, call)
-        summarize(call, jobs, score)
-    # A run that reached its limit may have finished the last job; the counters show whether work is left.
-    left = tally.left and (not how["limit"] or scope is None or bool(jobs["pending"] + jobs["processing"]))
+        # A run that reached its limit may have finished the last job; the counters show whether work is left.
+        left = tally.left and (not how["limit"] or scope is None or bool(jobs["pending"] + jobs["processing"]))
+        summarize(call, jobs, score, left=left)
     return code_of(tally.failed, stopped_by=tally.stopped_by, left=left)
 
 
@@ -142,15 +142,16 @@ def counted(ledger: Ledger, call: Call) -> dict[str, int]:
     return {status.value: count for status, count in ledger.counts(call.scope).items()}
 
 
-def summarize(call: Call, jobs: dict[str, int], score: ProgressCounts) -> None:
-    """Report the result of the run and the state of the depot."""
+def summarize(call: Call, jobs: dict[str, int], score: ProgressCounts, *, left: bool = True) -> None:
+    """Report the result of the run and the state of the depot. `left`: a further run would find work."""
     from longshore.cli.output.event_output import next_steps, summary_text
 
     if call.json:
         done = {"completed": score.completed, "held": score.held, "failed": score.failed, "canceled": score.canceled}
-        left = {"pending": jobs["pending"], "processing": jobs["processing"], "skipped": score.held}
-        call.output.record("summary", {**done, **left, "retries": score.retries, "bytes": score.bytes, "jobs": jobs})
+        more = {"pending": jobs["pending"], "processing": jobs["processing"], "skipped": score.held}
+        call.output.record("summary", {**done, **more, "retries": score.retries, "bytes": score.bytes, "jobs": jobs})
     elif call.verbosity >= 0:
         say(summary_text(score))
-        for line in next_steps(score, jobs["pending"] + jobs["processing"], again="`longshore run`"):
+        waiting = jobs["pending"] + jobs["processing"] if left else 0
+        for line in next_steps(score, waiting, again="`longshore run`"):
             say(line)

@@ -31,6 +31,8 @@ from longshore.ledger.operations.artifact_registry import mark_available
 from longshore.ledger.operations.cancel_retry import Healed, reconcile_jobs
 from longshore.ledger.queries.due_work import artifacts_between, referenced, scopes_known
 from longshore.store.durability import filesystem
+from longshore.worker.kinds.upload import recovery
+from longshore.worker.liveness import new_owner
 
 if TYPE_CHECKING:
     from longshore.depot.maintenance.retention import Retention
@@ -57,6 +59,7 @@ failpoints.declare(
     "reconcile.restored",
     "reconcile.marked",
     "reconcile.part",
+    "reconcile.uploads",
     "reconcile.end",
 )
 
@@ -87,6 +90,7 @@ class Reconciler:
                 self._rows(report, dry_run)
                 if not dry_run:
                     give_back(self._ledger, self._store)
+                self._interrupted_uploads(report, dry_run)
                 self._files_without_rows(report, dry_run, part)
                 self._rows_without_files(report, dry_run, part, store_lost)
                 self._uploads(report, dry_run)
@@ -148,6 +152,21 @@ class Reconciler:
         except _TakenBack as taken:
             return taken.healed
         raise AssertionError("a transaction was not rolled back")
+
+    def _interrupted_uploads(self, report: Report, dry_run: bool) -> None:
+        """End the jobs of uploads whose process died: no worker runs them, and only a repeated upload would."""
+        for scope in self._ledger.read(scopes_known):
+            if not (job_ids := recovery.interrupted(self._ledger, scope, self._settings.stale_part_s)):
+                continue
+            if dry_run:
+                ended = [recovery.EndedUpload(job_id, completed=False) for job_id in job_ids]
+            else:
+                ended = recovery.end_interrupted(self._ledger, self._store, scope, job_ids, new_owner())
+                failpoints.hit("reconcile.uploads")
+            for one in ended:
+                how = "its bytes are stored" if one.completed else "its bytes were not stored; upload them again"
+                message = "this upload was interrupted" + ("" if dry_run else f"; {how}")
+                _tell(report, dry_run, "interrupted_upload", scope, one.job_id, message)
 
     # ── blobs ──
 

@@ -2,7 +2,8 @@
 
 The key of the job is the content key, so the bytes come first: they are staged under a private name, and only then is the
 job planned. A crash in between leaves a part that belongs to no job, which reconcile removes; a crash
-after it leaves a job that the repeated upload finds by its key and finishes.
+after it leaves a job that the repeated upload finds by its key and finishes. If the upload is not repeated, reconcile ends
+the job (`recovery.py`).
 """
 
 from __future__ import annotations
@@ -166,4 +167,4 @@ class UploadSession:
         return Uploaded(lease.job_id, artifact)
 
     def _linked(self, lease: Lease, item: Staged) -> Blob:
-        return publish_now(self._ledger, self._store, lease, item)
+        return publish_now(self._ledger, self._store, lease, item, {"artifact_type": self._meant.artifact_type})
