@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 JOBS ?= 3
-.PHONY: quick torture-seed help setup components clients lint types imports check test demo bench mutants torture clean bench-ledger bench-pages bench-scaleout screenshots bench-million
+.PHONY: quick test-pythons torture-seed help setup components clients lint types imports check test demo bench mutants torture clean bench-ledger bench-pages bench-scaleout screenshots bench-million
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -30,6 +30,9 @@ check: lint types imports  ## all static checks
 
 quick: setup  ## domain, lists, config, ledger on SQLite and the command line; needs no servers
 	@$(PY) -m pytest -n $(JOBS) --dist worksteal -m "not torture and not servers" tests/domain tests/lists tests/config tests/ledger tests/cli
+
+test-pythons: setup  ## the suite without servers on every Python from 3.11 on: installed ones, and Debian's newer ones
+	@scripts/test-pythons.sh trixie sid
 
 test: setup components check  ## everything CI runs
 	@$(PY) -m pytest -n $(JOBS) --dist worksteal -m "not torture"

@@ -59,7 +59,9 @@ def schema_of(kind: str) -> Draft202012Validator:
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Give an environment without settings of whoever runs the tests."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LONGSHORE_", "AWS_"))}
-    return kept | {"PYTHONPATH": str(SOURCES), "NO_COLOR": "1"} | dict(extra or {})
+    packages = os.environ.get("PYTHONPATH")  # where `make test-pythons` puts what another Python needs
+    path = os.pathsep.join(filter(None, (str(SOURCES), packages)))
+    return kept | {"PYTHONPATH": path, "NO_COLOR": "1"} | dict(extra or {})
 
 
 def invoke(*arguments: object, env: Mapping[str, str] | None = None, stdin: bytes = b"") -> Ran:
