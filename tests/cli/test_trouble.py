@@ -10,6 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from longshore.cli import run_command
 from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Scope
 from longshore.ledger import Ledger
@@ -64,6 +65,20 @@ def test_closed_streams_are_nobody_s_business(box: Box, origin: Origin, closed: 
     assert code == 0
     (blob,) = [path for path in (box.depot / "store" / "default").rglob("*") if path.is_file()]
     assert blob.read_bytes() == body
+
+
+@pytest.mark.parametrize(("command", "code"), [("get", 4), ("run", 4), ("status", 1)])
+def test_want_of_threads_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, code: int
+) -> None:
+    def refused(_: list[str]) -> int:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(run_command, "_call", refused)
+    assert run_command.run([command]) == code
+    told = capsys.readouterr().err
+    assert "too few resources" in told
+    assert "internal" not in told
 
 
 @pytest.mark.parametrize("closed", [">&-", "<&- >&-", ">&- 2>&-", "<&- >&- 2>&-"])
