@@ -41,7 +41,6 @@ class Trace:
             self.changes += 1
         self.modules[module] += 1
 
-
     def copy(self) -> Trace:
         """Return the counts so far."""
         counts = Trace()
