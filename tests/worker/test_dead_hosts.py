@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
+from longshore import failpoints
 from longshore.config import load_settings
 from longshore.depot import Depot
 from longshore.domain.identity.requests import download_request
@@ -55,6 +57,23 @@ def test_a_dead_host_is_given_up_and_the_others_go_on(depot: Depot, origin: Orig
     assert any("has not answered since" in (job.message or "") and dead in (job.message or "") for job in jobs)
     assert sum(job.attempts for job in jobs) < 60  # a burst, then one probe per rest
     assert depot.status()[Status.FAILED] == 120
+
+
+def test_a_slow_commit_of_the_last_failures_is_counted(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop sees that no job is left while the failures are committed, but not yet told to it."""
+    failing = threading.Event()
+
+    def slow(name: str) -> None:
+        if name == "abandon.before":
+            failing.set()
+        elif name == "ledger.committed" and failing.is_set():
+            failing.clear()
+            time.sleep(3)
+
+    monkeypatch.setattr(failpoints, "hit", slow)
+    with refusing() as dead:
+        depot.add([download_request(f"http://{dead}/{n}") for n in range(20)])
+        assert depot.run(max_wait_s=PATIENCE_S).failed == 20
 
 
 def test_jobs_with_mirrors_go_on_to_them(depot: Depot, origin: Origin) -> None:

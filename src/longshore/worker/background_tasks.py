@@ -41,6 +41,7 @@ class BackgroundTasks:
         self._tasks: list[asyncio.Task[None]] = []
         self._unwatch: Callable[[], None] | None = None
         self._told_silent: dict[str, float] = {}  # hosts, and when that was
+        self._failing: asyncio.Task[bool] | None = None  # a batch of jobs that fail with their host
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
@@ -60,6 +61,8 @@ class BackgroundTasks:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._failing:  # a run can see that no job is left before it counted the last ones
+            await asyncio.gather(self._failing, return_exceptions=True)
 
     async def _kept_up(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         """Restart a background task that an unexpected error ended, and log the error."""
@@ -100,16 +103,22 @@ class BackgroundTasks:
                         done[host] = verdict
 
     async def _abandon(self, host: str) -> None:
-        tools, more = self._tools, True
+        more = True
         while more:
-            failpoints.hit("abandon.before")
-            batch = await tools.ledger.write_async(
-                give_up_host, host, defaults=tools.hosts, max_attempts=tools.settings.retry.max_attempts
-            )
-            failpoints.hit("abandon.after")
-            self._worker.abandoned(batch.failed)
-            more = batch.more
+            self._failing = asyncio.create_task(self._fail_batch(host))
+            more = await asyncio.shield(self._failing)
         self._worker.notify()
+
+    async def _fail_batch(self, host: str) -> bool:
+        """Fail some of the jobs that wait for a host, and count them; return whether more are left."""
+        tools = self._tools
+        failpoints.hit("abandon.before")
+        batch = await tools.ledger.write_async(
+            give_up_host, host, defaults=tools.hosts, max_attempts=tools.settings.retry.max_attempts
+        )
+        failpoints.hit("abandon.after")
+        self._worker.abandoned(batch.failed)
+        return batch.more
 
     async def _waits(self) -> None:
         """Report what the run waits for when there has been no progress for a while, and repeat it periodically."""
