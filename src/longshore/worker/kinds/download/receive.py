@@ -33,6 +33,7 @@ from longshore.worker.kinds.download.dns import Resolver
 from longshore.worker.kinds.download.extra_digests import digests_of, stored_digests
 from longshore.worker.kinds.download.mirror_walk import MirrorWalk
 from longshore.worker.kinds.download.received_body import NO_PART, Received, stored_head, telemetry
+from longshore.worker.silent_transfers import LastByte
 
 if TYPE_CHECKING:
     from longshore.domain.settings import HostsSettings, Settings
@@ -67,6 +68,7 @@ class Receiver:
         self._giving_way: set[tuple[str, int]] = set()
         self._walks: dict[tuple[str, int], MirrorWalk] = {}
         self.active: dict[tuple[str, int], tuple[Lease, BodySink]] = {}  # large bodies under way, for progress
+        self.last_byte = LastByte()
 
     async def receive(self, lease: Lease, known: UrlContent | None) -> Received | None:
         """Fetch from the first candidate that gives good bytes; None when the server says that nothing changed."""
@@ -328,6 +330,7 @@ class Receiver:
             adopted=part,
             on_large=lambda sink: self._left_memory(lease, sink),
             caller=lambda final_url: self._logins(lease, url, final_url),
+            last_byte=self.last_byte,
         )
         sink.task = asyncio.current_task()
         return sink
