@@ -158,6 +158,15 @@ class BodySink:
             case _:
                 return self.received
 
+    @property
+    def has_resumed(self) -> bool:
+        """Return whether the answer began after bytes that were here before; False if it sent them all again."""
+        match self.decision:
+            case ComparePrefix(offset, _):
+                return offset > 0
+            case _:
+                return self.resumed_from > 0
+
     async def finish(self) -> tuple[bytes | Part, str, int]:
         """Return the body, its SHA-256 and its size; a large one is written, but not yet durable."""
         if self._opening is not None:

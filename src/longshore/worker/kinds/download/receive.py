@@ -155,7 +155,8 @@ class Receiver:
             overlap_bytes=settings.prefix_check_bytes,
             without_validators=settings.allow_without_validators,
         )
-        return Gain(facts.durable_bytes, facts.total, resumable=not isinstance(plan, resume.FromZero))
+        can_resume = not isinstance(plan, resume.FromZero)
+        return Gain(facts.durable_bytes, facts.total, resumable=can_resume, resumed=error.resumed)
 
     def _walk(self, lease: Lease) -> MirrorWalk:
         """Return the walk of a lease; made when it is first needed."""
@@ -380,7 +381,8 @@ def _gave_way(host: str, sink: BodySink | None) -> Reasoned:
     """Return the error of a slow transfer that was stopped for others: its bytes count, the host is not blamed."""
     error = Reasoned("too_slow", f"{host}: hardly a byte came, and others waited for the place")
     error.blameless = True
-    error.kept = sink.kept if sink is not None else None
+    if sink is not None:
+        error.kept, error.resumed = sink.kept, sink.has_resumed
     return error
 
 
@@ -414,7 +416,7 @@ class _Kept:
         if error is not None:
             await self._sink.abandon(keep=_worth_keeping(error))
         if isinstance(error, Reasoned):
-            error.kept = self._sink.kept
+            error.kept, error.resumed = self._sink.kept, self._sink.has_resumed
 
 
 def _worth_keeping(error: BaseException) -> bool:
