@@ -215,6 +215,7 @@ class Reasoned(LongshoreError):
         self.blameless = False  # caused on this side: does not count against the host
         self.disowned = False  # the server invalidated bytes it had sent: none of them may be kept
         self.kept: Any = None  # the durable part of the interrupted body (`store.PartFacts`)
+        self.resumed = False  # the interrupted answer continued bytes that were durable before
         self.walk: Any = None  # the state of the job's candidates (`worker.kinds.download`)
         self.facts: dict[str, Any] = {}  # telemetry of the failed attempt
 

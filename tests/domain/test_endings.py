@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from longshore.domain.outcomes import Deferred, Failed
 from longshore.domain.policy.disk_space import Lack
@@ -142,3 +146,66 @@ def test_progress_ends(total: int) -> None:
             break
         best, uncounted = kept, uncounted + 1
     assert uncounted <= max(100, -(-total // MIB))
+
+
+def test_an_answer_from_the_first_byte_is_progress_once() -> None:
+    assert progressed(Gain(500, 1_000, resumable=True, resumed=False), 0)
+    assert not progressed(Gain(900, 1_000, resumable=True, resumed=False), 500)
+    assert progressed(Gain(900, 1_000, resumable=True, resumed=True), 500)
+
+
+lengths = st.one_of(st.none(), st.integers(0, 300), st.integers(0, 4 * MIB), st.integers(0, 1 << 40))
+answers = st.builds(
+    lambda kept, total, resumable, resumed: Gain(kept, total, resumable, resumed=resumed),
+    st.one_of(st.integers(0, 300), st.integers(0, 200 * MIB)),
+    lengths,
+    st.booleans(),
+    st.booleans(),
+)
+
+
+def attempts_of(gains: Iterator[Gain], limit: int) -> tuple[int, int]:
+    """Play a job whose attempts all end as `truncated` with these gains. Return their number and the most durable bytes."""
+    past, count, most = Past(0, None), 0, 0
+    for gain in gains:
+        count, most = count + 1, max(most, gain.kept)
+        end = next_outcome(Failure("truncated", "x", gain=gain), past, 0.5, RetrySettings(max_attempts=limit))
+        if isinstance(end, Failed):
+            break
+        past = Past(count, "truncated", None, past.trail if end.trail is None else read(end.trail))
+    return count, most
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.lists(answers, max_size=400), st.integers(1, 6))
+def test_no_server_gets_more_attempts_than_the_bound(gains: list[Gain], limit: int) -> None:
+    count, most = attempts_of(iter(gains), limit)
+    assert count <= max(100, most // MIB) + limit
+
+
+def _greedy(*, total: int, longer: float, resumed: bool) -> Iterator[Gain]:
+    """Bring as little as still is progress, of an object that is declared a little longer each time."""
+    best = 0
+    while True:
+        step = max(1, min(PROGRESS_BYTES, -(-total // 100)))
+        best += step
+        yield Gain(best, total, resumable=True, resumed=resumed)
+        total = max(best + step, int(total * longer))
+
+
+@pytest.mark.parametrize("resumed", [True, False])
+@pytest.mark.parametrize("longer", [1.0, 1.001, 1.0115, 1.5])
+@pytest.mark.parametrize("total", [1, 2_000, MIB, 90 * MIB])
+def test_a_length_that_grows_does_not_move_the_bound(total: int, longer: float, resumed: bool) -> None:
+    endless = _greedy(total=total, longer=longer, resumed=resumed)
+    count, most = attempts_of(itertools.islice(endless, 1_000), 5)
+    assert count <= (max(100, most // MIB) if resumed else 1) + 5
+    assert resumed or count == 6
+
+
+@pytest.mark.parametrize("total", [100, 101, 12_345, 3 * MIB, 100 * MIB, 100 * MIB + 1, 250 * MIB])
+def test_a_server_that_keeps_to_its_length_never_meets_the_limit(total: int) -> None:
+    step = min(PROGRESS_BYTES, -(-total // 100))
+    gains = (Gain(kept, total, resumable=True) for kept in range(step, total, step))
+    count, _ = attempts_of(gains, 1)
+    assert count == len(range(step, total, step))

@@ -8,7 +8,7 @@ import ssl
 import struct
 import threading
 from collections.abc import Callable
-from typing import Self
+from typing import BinaryIO, Self
 
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY = 0, 1, 3, 4, 6, 7
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
@@ -57,10 +57,12 @@ Script = Callable[[int], bytes]  # stream → what is sent; then the connection 
 class FrameServer:
     """Answers the n-th request (over all connections) with the n-th script; the last one repeats."""
 
-    def __init__(self, tls: ssl.SSLContext, *scripts: Script) -> None:
-        tls.set_alpn_protocols(["h2"])
+    def __init__(self, tls: ssl.SSLContext, *scripts: Script, http1: bytes | None = None) -> None:
+        tls.set_alpn_protocols(["h2"] if http1 is None else ["h2", "http/1.1"])
+        self._http1 = http1  # the body of each answer over HTTP/1.1; None: it speaks HTTP/2 only
         self._tls, self._scripts = tls, scripts
         self.requests = 0
+        self.old_requests = 0  # those over HTTP/1.1
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
@@ -86,6 +88,9 @@ class FrameServer:
         with contextlib.suppress(OSError), self._tls.wrap_socket(raw, server_side=True) as sock:
             self._open.append(sock)
             stream = sock.makefile("rb")
+            if sock.selected_alpn_protocol() != "h2":
+                self._serve_http1(sock, stream)
+                return
             assert stream.read(len(PREFACE)) == PREFACE
             sock.sendall(frame(SETTINGS, 0, 0))
             while len(start := stream.read(9)) == 9:
@@ -97,6 +102,13 @@ class FrameServer:
                     sock.sendall(frame(PING, ACK, 0, payload))
                 elif kind == HEADERS:
                     sock.sendall(self._script()(int.from_bytes(start[5:], "big")))
+
+    def _serve_http1(self, sock: ssl.SSLSocket, stream: BinaryIO) -> None:
+        while self._http1 is not None and stream.readline():
+            while stream.readline().strip():
+                pass
+            self.old_requests += 1
+            sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(self._http1), self._http1))
 
     def _script(self) -> Script:
         with self._lock:

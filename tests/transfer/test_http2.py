@@ -11,7 +11,7 @@ from longshore.domain.settings import Settings
 from longshore.errors import Reasoned
 from longshore.transfer import Discard, FetchRequest, Memory, Transfer
 from tests.support.frames import REFUSED, FrameServer, Script, body, goaway, head, reset
-from tests.support.origin import stamped
+from tests.support.origin import Origin, Thing, raw, stamped
 from tests.support.settings import tuned
 from tests.transfer.test_servers import _context
 from tests.transfer.wire import within
@@ -27,10 +27,11 @@ def half(stream: int, *, declared: bool = True) -> bytes:
     return head(stream, len(BODY) if declared else None) + body(stream, BODY[:20_000], end=False)
 
 
-def serve(tmp_path: Path, *scripts: Script) -> tuple[FrameServer, Settings]:
+def serve(tmp_path: Path, *scripts: Script, http1: bytes | None = None) -> tuple[FrameServer, Settings]:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    return FrameServer(_context(authority, "127.0.0.1"), *scripts), tuned(ca_file=str(tmp_path / "ca.pem"), stall_s=20)
+    settings = tuned(ca_file=str(tmp_path / "ca.pem"), stall_s=20)
+    return FrameServer(_context(authority, "127.0.0.1"), *scripts, http1=http1), settings
 
 
 def outcome(tmp_path: Path, *scripts: Script, **limits: float) -> tuple[str, bytes]:
@@ -112,3 +113,69 @@ def test_rapid_resets_do_not_harm_the_client(tmp_path: Path) -> None:
 
     with server:
         assert within(many, settings=settings) == 100
+
+
+REFUSALS: dict[str, Script] = {"REFUSED_STREAM": lambda s: reset(s, REFUSED), "GOAWAY": lambda _: goaway(0)}
+
+
+@pytest.mark.parametrize("how", REFUSALS)
+def test_a_refused_stream_is_one_request(tmp_path: Path, how: str) -> None:
+    """libcurl would send it six times in a row, and say that there was no connection."""
+    server, settings = serve(tmp_path, REFUSALS[how])
+    with server, pytest.raises(Reasoned) as caught:
+        within(lambda t: t.fetch(FetchRequest(server.url), Memory()), settings=settings)
+    assert (caught.value.reason, caught.value.disowned) == ("protocol_error", False)
+    assert "refused the HTTP/2 stream" in str(caught.value)
+    assert server.requests == 1
+
+
+async def two(transfer: Transfer, url: str) -> bytes:
+    await transfer.fetch(FetchRequest(url), Discard())
+    sink = Memory()
+    await transfer.fetch(FetchRequest(url), sink)
+    return sink.body
+
+
+@pytest.mark.parametrize("how", ["REFUSED_STREAM", "GOAWAY"])
+def test_a_kept_connection_that_is_told_to_go_away_costs_one_more_request(tmp_path: Path, how: str) -> None:
+    """Servers end a connection after so many requests: the next one goes over a new connection, in the same attempt."""
+    server, settings = serve(tmp_path, whole, REFUSALS[how] if how != "GOAWAY" else lambda _: goaway(1), whole)
+    with server:
+        assert within(lambda t: two(t, server.url), settings=settings) == BODY
+    assert server.requests == 3
+
+
+def test_a_stream_that_is_refused_on_a_new_connection_too_ends(tmp_path: Path) -> None:
+    server, settings = serve(tmp_path, whole, REFUSALS["REFUSED_STREAM"])
+    with server, pytest.raises(Reasoned) as caught:
+        within(lambda t: two(t, server.url), settings=settings)
+    assert caught.value.reason == "protocol_error"
+    assert server.requests == 3
+
+
+def test_a_server_that_wants_http_1_is_asked_so_from_the_next_request_on(tmp_path: Path) -> None:
+    """HTTP_1_1_REQUIRED looks to us like every refusal: one request, and the next ones go over HTTP/1.1."""
+    server, settings = serve(tmp_path, lambda s: reset(s, 0xD), http1=BODY)
+
+    async def often(transfer: Transfer) -> list[bytes]:
+        with pytest.raises(Reasoned):
+            await transfer.fetch(FetchRequest(server.url), Discard())
+        sinks = [Memory() for _ in range(3)]
+        for sink in sinks:
+            await transfer.fetch(FetchRequest(server.url), sink)
+        return [sink.body for sink in sinks]
+
+    with server:
+        assert within(often, settings=settings) == [BODY] * 3
+    assert (server.requests, server.old_requests) == (1, 3)
+
+
+def test_a_kept_connection_of_http_1_that_was_closed_costs_one_more_request(origin: Origin) -> None:
+    """It is closed after the request was sent; over a new connection the same is an answer, and is not repeated."""
+    url = origin.add("/a", Thing(BODY), raw(b""), Thing(BODY))
+    assert within(lambda t: two(t, url)) == BODY
+    assert origin.count("/a") == 3
+    always = origin.add("/b", Thing(BODY), raw(b""))
+    with pytest.raises(Reasoned) as caught:
+        within(lambda t: two(t, always))
+    assert (caught.value.reason, origin.count("/b")) == ("protocol_error", 3)

@@ -428,3 +428,29 @@ def test_a_real_server_with_a_limit_per_connection(tmp_path: Path) -> None:
     with Nginx(tmp_path, rate="512k") as server:
         got, body = pieces(f"{server.http}/slow/a.bin", connections=8)
         assert body == THING.body and got.received_bytes == SIZE
+
+
+def cut_pieces(sent: int) -> Behaviour:
+    """Send the whole body at a modest pace, but of a range only the first `sent` bytes."""
+
+    def behave(request: Request, wire: Wire) -> None:
+        code, headers, body = honest(THING, request)
+        if "range" not in request.headers:
+            wire.answer(code, headers)
+            for at in range(0, len(body), 65_536):
+                wire.send(body[at : at + 65_536])
+                wire.wait(0.05)
+            return
+        wire.answer(code, headers, body[:sent])
+        wire.hangup()
+
+    return behave
+
+
+@pytest.mark.parametrize("sent", [1, 30_000, 200_000])
+def test_a_good_first_stream_outlives_pieces_that_are_cut(origin: Origin, sent: int) -> None:
+    """Each piece has a valid head, and each is cut: the first stream used to be dropped for them."""
+    url = origin.add("/a", cut_pieces(sent))
+    got, body = pieces(url, connections=4)
+    assert body == THING.body and got.received_bytes == SIZE
+    assert all(r.headers["range"].split("-")[1] for r in origin.requests[1:]), "a stream for the rest was started"

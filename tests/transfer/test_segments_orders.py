@@ -282,3 +282,57 @@ def test_a_refusal_of_the_rest_is_not_a_refusal_of_the_object() -> None:
         await settle()
 
     assert check(played(play)) == "truncated"
+
+
+def test_the_first_stream_stays_until_a_whole_piece_came() -> None:
+    """A valid head proves nothing; a whole piece does, until another one fails."""
+
+    async def play(streams: Streams, taker: Taker, settle: Callable[[], Awaitable[None]]) -> None:
+        first, one, two, three = streams.open
+        for piece in (one, two, three):
+            piece.send(1000)
+        first.send(TOTAL)
+        await settle()
+        assert not first.future.done() and first.paused, "it waits at the end of its piece"
+        one.fail("truncated")
+        await settle()
+        assert not first.future.done()
+        two.send(TOTAL)
+        await settle()
+        assert first.future.cancelled(), "a whole piece came: others go on"
+
+    assert check(played(play)) == "ok"
+
+
+def test_a_piece_that_fails_takes_back_what_another_proved() -> None:
+    async def play(streams: Streams, taker: Taker, settle: Callable[[], Awaitable[None]]) -> None:
+        first, one, two, three = streams.open
+        one.send(TOTAL)
+        await settle()
+        two.fail("truncated")
+        await settle()
+        first.send(TOTAL)
+        await settle()
+        assert not first.future.done() and first.paused
+        three.send(TOTAL)
+        await settle()
+        assert first.future.cancelled()
+
+    assert check(played(play)) == "ok"
+
+
+@pytest.mark.parametrize("reason", ["truncated", "too_slow", "connect"])
+def test_where_every_piece_fails_the_first_stream_fetches_all(reason: str) -> None:
+    async def play(streams: Streams, taker: Taker, settle: Callable[[], Awaitable[None]]) -> None:
+        first = streams.all[0]
+        for _ in range(20):
+            for stream in streams.open:
+                stream.send(1000)
+                if stream is not first:
+                    stream.fail(reason)
+            await settle()
+        assert streams.open == [first]
+
+    word, body, streams = played(play)
+    assert (word, body) == ("ok", BODY)
+    assert all(stream.ask.end is not None for stream in streams.all[1:]), "no stream for the rest was needed"

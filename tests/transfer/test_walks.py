@@ -167,3 +167,15 @@ def test_a_hop_to_a_forbidden_address_is_refused_at_the_socket(origin: Origin) -
     for host in ("169.254.169.254", "[::ffff:169.254.169.254]", "10.0.0.1", "[fd00:ec2::254]", "2852039166"):
         url = origin.add("/a", redirect(f"http://{host}/latest/meta-data/"))
         assert reason(url, policy=policy) == "forbidden_address", host
+
+
+def test_a_cookie_that_the_parser_cannot_read_is_ignored_without_a_word(
+    origin: Origin, recwarn: pytest.WarningsRecorder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The standard library prints "http.cookiejar bug!" and a traceback for a year of 5,000 digits."""
+    expires = f"Thu, 01 Jan {'9' * 5000} 00:00:00 GMT"
+    url = origin.add("/a", redirect(origin.add("/b", Thing(b"ok")), Set_Cookie=f"a=b; Expires={expires}"))
+    _, body = fetch(url)
+    assert body == b"ok"
+    assert [str(one.message) for one in recwarn if one.category is UserWarning] == []
+    assert capfd.readouterr().err == ""

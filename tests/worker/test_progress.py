@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from longshore.domain.identity.requests import download_request
@@ -71,3 +73,39 @@ def test_an_object_that_changes_each_time_counts(make_depot: MakeDepot, origin: 
     depot.add([download_request(url)])
     assert depot.run(max_wait_s=PATIENCE_S).failed == 1
     assert origin.count("/a") <= 10
+
+
+@pytest.mark.parametrize("growth", [1.0115, 1.05])
+def test_a_length_that_grows_with_each_answer_is_not_progress(
+    make_depot: MakeDepot, origin: Origin, growth: float
+) -> None:
+    """One ETag, always a 200, each a little longer than the last and cut at its last byte: 977 requests in 90 s, once."""
+    lengths = itertools.count(1)
+
+    def longer(request: Request, wire: Wire) -> None:
+        length = int(20_000 * growth ** next(lengths))
+        wire.answer(200, {"ETag": '"e"', "Content-Length": str(length + 1)}, b"y" * length)
+        wire.hangup()
+
+    depot = make_depot(retry={"base_s": 0.01, "cap_s": 0.02, "max_attempts": 4})
+    url = origin.add("/a", longer)
+    depot.add([download_request(url)])
+    assert depot.run(max_wait_s=PATIENCE_S).failed == 1
+    (job,) = depot.jobs()
+    assert (job.reason, job.attempts) == ("truncated", 1 + 4)
+    assert origin.count("/a") <= 1 + 2 * 4  # each later attempt asks for the rest first, then from zero
+
+
+def test_a_server_that_sends_the_whole_body_again_each_time_counts(make_depot: MakeDepot, origin: Origin) -> None:
+    """It ignores ranges, so that each attempt costs all bytes so far once more."""
+    thing, sent = Thing(stamped(7, SIZE), ranges=False), itertools.count(1)
+
+    def further(request: Request, wire: Wire) -> None:
+        code, headers, body = honest(thing, request)
+        wire.answer(code, headers, body[: SIZE * next(sent) // 50])
+        wire.hangup()
+
+    depot = make_depot(retry={"base_s": 0.01, "cap_s": 0.02, "max_attempts": 4})
+    depot.add([download_request(origin.add("/a", further))])
+    assert depot.run(max_wait_s=PATIENCE_S).failed == 1
+    assert origin.count("/a") == 1 + 4

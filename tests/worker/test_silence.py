@@ -8,7 +8,7 @@ import pytest
 
 from longshore.domain.kinds import Status
 from longshore.domain.run_events import RunEvent
-from tests.support.origin import Behaviour, Origin, Request, Thing, Wire, drip, silent
+from tests.support.origin import Behaviour, Origin, Request, Thing, Wire, drip, honest, silent, stamped, status
 from tests.worker.conftest import MakeDepot
 
 ONCE = {"max_attempts": 1, "base_s": 0.01, "cap_s": 0.05}
@@ -73,3 +73,32 @@ def test_the_host_that_is_waited_for_is_named(make_depot: MakeDepot, origin: Ori
     (waiting,) = [note for note in notes if note.kind == "waiting"]
     assert waiting.facts["host"] == origin.netloc
     assert (waiting.facts["reason"], waiting.facts["jobs"]) == ("silent", 1)
+
+
+@pytest.mark.parametrize(
+    ("size", "share"), [(60_000, 6_000), (30 << 20, 3 << 20)], ids=["in memory", "on disk, partly past libcurl"]
+)
+def test_bytes_of_attempts_that_are_cut_are_progress(
+    make_depot: MakeDepot, origin: Origin, size: int, share: int
+) -> None:
+    """Every attempt is over in an instant, so that no check falls into one; the waits between them add up to more."""
+    thing = Thing(stamped(1, size))
+
+    def cut_again(request: Request, wire: Wire) -> None:
+        code, headers, body = honest(thing, request)
+        wire.answer(code, headers, body[:share])
+        wire.hangup()
+
+    depot = make_depot(retry={"base_s": 0.8, "cap_s": 1.0, "max_attempts": 3})
+    began = time.monotonic()
+    (got,) = depot.get([origin.add("/a", cut_again)], max_wait_s=4.0)
+    assert got.ok, (got.reason, origin.count("/a"))
+    assert time.monotonic() - began > 4.0
+
+
+def test_the_wait_is_kept_between_attempts_that_bring_nothing(make_depot: MakeDepot, origin: Origin) -> None:
+    depot = make_depot(retry={"base_s": 0.4, "cap_s": 0.4, "max_attempts": 1000})
+    began = time.monotonic()
+    (got,) = depot.get([origin.add("/a", status(503))], max_wait_s=2.0)
+    assert got.status is Status.PENDING
+    assert time.monotonic() - began < 15

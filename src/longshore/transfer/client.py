@@ -57,6 +57,7 @@ class Transfer:
         self._watchdog = Watchdog(self._loop, self._reactor, settings.transfer)
         self._idle: list[EasyHandle] = []
         self._unclean: set[str] = set()  # hosts that send excess bytes: each request uses a new connection
+        self._http1: set[str] = set()  # hosts that refused an HTTP/2 stream
         self._ca_file = ca_file(settings.network.ca_file)
         self._credentials = with_netrc(table, settings.network.netrc)
         self._closed = False
@@ -168,11 +169,13 @@ class Transfer:
         well = False
         try:
             line = self._line(target)
+            line.use_http1(target.host in self._http1)
             most = self._most(ask)
             try:
                 fresh = target.host in self._unclean
                 await line.run(ask, target, headers, sink=sink, hops=hops, max_bytes=most, fresh=fresh)
             except Reasoned:
+                self._note_version(target.host, refused=line.requests.repeated)
                 if not line.unclean:
                     raise
                 self._unclean.add(target.host)
@@ -188,6 +191,13 @@ class Transfer:
             self._reactor.bound(None if limit is None else math.ceil(limit))
         self._give_back(line)
         return line
+
+    def _note_version(self, host: str, *, refused: bool) -> None:
+        """Use HTTP/1.1 for a host that refused an HTTP/2 stream (it may require that), until a request fails there."""
+        if refused:
+            self._http1.add(host)
+        else:
+            self._http1.discard(host)
 
     def _line(self, target: Target) -> EasyHandle:
         if self._closed:

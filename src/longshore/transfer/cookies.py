@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from email.message import Message
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, cast
@@ -32,6 +33,8 @@ class Cookies:
         if not lines:
             return
         if self._jar is None:
+            # The standard library catches its parser's failures and prints them, with a traceback, as a warning.
+            warnings.filterwarnings("ignore", message="http.cookiejar bug!", category=UserWarning)
             self._jar = CookieJar(DefaultCookiePolicy(strict_domain=True))
         for line in lines[:50]:
             with contextlib.suppress(Exception):  # the standard library's parser fails on some cookies; ignore them

@@ -1,4 +1,4 @@
-"""One easy handle: options, callbacks, limits. The only module that sets pycurl's options."""
+"""One easy handle: the options of each request, callbacks, limits. `curl_options` sets the constant options."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from longshore.domain.transfer.response_head import Head, parse_head, part_fault
 from longshore.errors import Reasoned
 from longshore.transfer.content_digest import checked_write
 from longshore.transfer.curl_errors import failure
+from longshore.transfer.curl_options import http_version, set_constant_options
 from longshore.transfer.descriptor_gate import NO_DESCRIPTOR, no_descriptor_left
 from longshore.transfer.direct_receive import FROM, WORTH, DirectReceive, Open
-from longshore.transfer.header_lines import HeaderLine, as_bytes
+from longshore.transfer.header_lines import HeaderLine
 from longshore.transfer.multi_loop import MultiLoop
+from longshore.transfer.overrun import overrun
 from longshore.transfer.request import FetchRequest, Sink
-from longshore.version import __version__
+from longshore.transfer.request_limit import RequestLimit
 
-_PROTOCOLS: Final = pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS | pycurl.PROTO_FTP | pycurl.PROTO_FTPS | pycurl.PROTO_SFTP
 _IGNORED_BODY: Final = 65_536  # of redirects and error responses: read up to this size to reuse the connection
 _PLAIN_VERSIONS: Final = (pycurl.CURL_HTTP_VERSION_1_0, pycurl.CURL_HTTP_VERSION_1_1)
 _KEPT_BODY: Final = 4096  # of error responses: kept to detect a challenge
@@ -50,6 +51,7 @@ class EasyHandle:
         self._sent_fresh = False
         self._sent_exactly = False
         self._sent_most = -1
+        self._sent_http1 = False
         self._done: asyncio.Future[None] | None = None
         self._set_constants(ca_file)
         self._clear()
@@ -62,6 +64,7 @@ class EasyHandle:
         self.held = False
         self.refused: str | None = None
         self.opened = 0
+        self.requests = RequestLimit()
         self.no_socket = ""
         self.starved = False  # no descriptor was available for a socket
         self.unclean = False  # the reused connection had unread bytes, so nothing was sent
@@ -75,25 +78,8 @@ class EasyHandle:
         self.answered_at = 0.0  # when the watchdog first saw that the result is known
 
     def _set_constants(self, ca_file: str | None) -> None:
-        limits, easy = self._limits, self.easy
-        easy.setopt(pycurl.NOSIGNAL, 1)
-        easy.setopt(pycurl.PROTOCOLS, _PROTOCOLS)
-        easy.setopt(pycurl.FOLLOWLOCATION, 0)
-        easy.setopt(pycurl.PATH_AS_IS, 1)
-        easy.setopt(pycurl.HTTP09_ALLOWED, 0)
-        easy.setopt(pycurl.PROXY, as_bytes(self._proxy or ""))  # an empty value disables proxies from the environment
-        easy.setopt(pycurl.NETRC, pycurl.NETRC_IGNORED)
-        easy.setopt(pycurl.USERAGENT, as_bytes(self._network.user_agent or f"longshore/{__version__}"))
-        easy.setopt(pycurl.BUFFERSIZE, max(16_384, min(limits.chunk_bytes, 524_288)))
-        easy.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(limits.connect_s * 1000)))
-        easy.setopt(pycurl.TCP_KEEPALIVE, 1)
-        version = pycurl.CURL_HTTP_VERSION_2TLS if limits.http2 else pycurl.CURL_HTTP_VERSION_1_1
-        easy.setopt(pycurl.HTTP_VERSION, version)
-        easy.setopt(pycurl.SSL_VERIFYPEER, 1)
-        easy.setopt(pycurl.SSL_VERIFYHOST, 2)
-        easy.setopt(pycurl.SSLVERSION, pycurl.SSLVERSION_TLSv1_2)
-        if ca_file is not None:
-            easy.setopt(pycurl.CAINFO, as_bytes(ca_file))
+        easy = self.easy
+        set_constant_options(easy, self._limits, self._network, self._proxy, ca_file)
         easy.setopt(pycurl.HEADERFUNCTION, self.lines.append)  # no Python runs per header line
         easy.setopt(pycurl.WRITEFUNCTION, self._write)
         easy.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
@@ -138,19 +124,29 @@ class EasyHandle:
         self._reactor.start(self)
         return future
 
+    def use_http1(self, http1: bool) -> None:
+        """Offer only HTTP/1.1 in the next requests, or again what the settings allow."""
+        if http1 is not self._sent_http1:
+            self.easy.setopt(pycurl.HTTP_VERSION, http_version(http2=self._limits.http2 and not http1))
+            self._sent_http1 = http1
+
     def _about_to_send(self, _peer: str, own: str, _peer_port: int, own_port: int) -> int:
-        """Allow libcurl to send on the chosen connection unless it has unread bytes."""
-        if self._reactor.kept.is_quiet((own, own_port)):
+        """Allow libcurl to send on the chosen connection, unless that has unread bytes or the request was sent before."""
+        if not self._reactor.kept.is_quiet((own, own_port)):
+            self.unclean = True
+        elif not self._is_http() or self.requests.may_send(on_kept=not self.opened):
             return int(pycurl.PREREQFUNC_OK)
-        self.unclean = True
         return int(pycurl.PREREQFUNC_ABORT)
+
+    def _is_http(self) -> bool:
+        return self.target.scheme in ("http", "https")
 
     def _send_exactly(self, target: Target) -> None:
         """Keep the URL's escapes unchanged: libcurl would change %7e to %7E, which would break signatures.
 
         The option cannot be unset, so it is set again for every later request of the handle.
         """
-        if target.scheme not in ("http", "https"):
+        if not self._is_http():
             return
         proxy = self._proxy
         whole = target.scheme == "http" and proxy is not None and not proxy.lower().startswith("socks")
@@ -196,6 +192,8 @@ class EasyHandle:
             return Reasoned("too_many_files", f"{host}: no descriptor for a connection")
         if self.no_socket:
             return Reasoned("connect", f"{host}: no socket ({self.no_socket})")
+        if self.requests.repeated:
+            return Reasoned("protocol_error", f"{host}: the server refused the HTTP/2 stream of the request")
         begun = self.received > 0 or self._has_answered()  # the server has responded
         error = failure(code, message, host=host, scheme=self.target.scheme, begun=begun)
         after_the_end = self.head is not None and self.received == self.head.length
@@ -221,7 +219,7 @@ class EasyHandle:
         """Return whether the final head is complete and its body is not needed: an error or a redirect."""
         if self.head is None:
             tunnel = self._proxy is not None and self.target.scheme == "https"  # the head may come from the proxy
-            if tunnel or self.target.scheme not in ("http", "https") or not self._has_whole_head():
+            if tunnel or not self._is_http() or not self._has_whole_head():
                 return False
             try:
                 head = self._read_head()
@@ -286,6 +284,8 @@ class EasyHandle:
         return None
 
     def _open_socket(self, _purpose: int, address: Any) -> Any:
+        if self._is_http() and not self.requests.may_connect():
+            return pycurl.SOCKET_BAD
         try:
             word = self._policy.refusal(address.addr[0]) if self._proxy is None else None
             if word is not None:
@@ -313,7 +313,7 @@ class EasyHandle:
     def _look_up(self) -> None:
         """Handle reaching the mark: the size limit, or the offset at which to bypass libcurl."""
         if self.received > self._limit:
-            self._overrun()
+            raise overrun(self.head, self.target.host, self.received, self._max) or _EnoughError
         if self._straight is not None:
             self._straight.rest()
             raise Reasoned("length_mismatch", f"{self.target.host}: libcurl delivered bytes while it was paused")
@@ -429,17 +429,6 @@ class EasyHandle:
     def _body_limit(self, head: Head) -> int:
         span = head.content_range.length if head.status == 206 and head.content_range else None
         return min(self._max, span if span is not None else self._max)
-
-    def _overrun(self) -> None:
-        head = self.head
-        if head is None or head.status not in (200, 206):
-            raise _EnoughError
-        span = head.content_range.length if head.status == 206 and head.content_range else None
-        if span is not None and self.received > span:
-            raise Reasoned("length_mismatch", f"{self.target.host}: more bytes than the range holds")
-        if head.length is not None and self.received > head.length:
-            raise Reasoned("length_mismatch", f"{self.target.host}: more than the {head.length} declared bytes")
-        raise Reasoned("too_large", f"{self.target.host}: more than {self._max} bytes")
 
     def _drop(self, _data: bytes) -> None:
         """Discard the bytes."""

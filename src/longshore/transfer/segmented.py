@@ -15,6 +15,8 @@ descriptor gate, because the first stream holds a slot there: no piece is starte
 
 Failures: a failed piece is requeued, and one connection fewer is used. If pieces do not work, one stream fetches the
 rest: the first stream if it still runs, otherwise a new one from the due byte. Its outcome is the outcome of the fetch.
+The first stream ends only after a whole piece came and none has failed since: a valid head proves nothing about the
+bytes after it. Pieces are as long as the first stream's own, so a good server has sent one about when that one ends.
 """
 
 from __future__ import annotations
@@ -151,7 +153,7 @@ class _Window:
         self._leaving: set[asyncio.Task[Answer]] = set()  # canceled, not yet ended
         self._hired = 0  # slots beside the caller's own
         self._started = 0
-        self._proved = False  # one piece had a valid response: the server supports ranges
+        self._proved = False  # a whole piece came, and none has failed since
         self._single = False
         self._over: asyncio.Future[Answer | None] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
@@ -209,6 +211,8 @@ class _Window:
             self._stumbled(stream.piece, error)
         elif self._split is None:
             self._over.set_result(task.result())
+        elif stream.piece.complete and stream.piece is not self._first:
+            self._proved = True
         elif stream.piece.end is not None and not stream.piece.complete:
             self._stumbled(stream.piece, Reasoned("truncated", "the piece ended early"))
         elif self._single and stream.piece.at < self._total:
@@ -227,6 +231,7 @@ class _Window:
             self._fail(error)  # bytes of the piece may be delivered already
         elif not piece.complete:  # a first stream that failed while parked has all its bytes
             piece.attempts += 1
+            self._proved = False
             if reason_named(error.reason).kind is not Kind.TRANSIENT or piece.attempts >= ATTEMPTS:
                 self._go_on_with_one()
             else:
@@ -250,6 +255,9 @@ class _Window:
         """Execute the steps that `next_step` returns until it returns to wait."""
         while self._split is not None and not self._single and not self._over.done():
             parked = self._first_stream is not None and self._first_stream.parked
+            if parked and self._proved:
+                self._hand_over()
+                return
             step = next_step(
                 moving=len(self._streams) - parked,
                 parked=parked,
@@ -294,10 +302,6 @@ class _Window:
                 raise NoPieceError(fault)
             raise Reasoned("object_changed", f"the object changed while it was fetched ({fault})")
         self._head.headers = with_digests(self._head.headers, head.headers)  # they apply to the whole object, too
-        if not self._proved:
-            self._proved = True
-            if self._first_stream is not None and self._first_stream.parked:
-                self._loop.call_soon(self._hand_over)
 
     def reached_the_end_of_its_piece(self, stream: _Stream) -> bool:
         """Pause the first stream at the end of its piece until other streams take over; then it ends."""
@@ -305,15 +309,13 @@ class _Window:
             return False
         if not stream.parked:
             stream.parked = True
-            self._loop.call_soon(self._hand_over if self._proved else self._settle)
+            self._loop.call_soon(self._settle)  # not inside libcurl's callback
         return True
 
     def _hand_over(self) -> None:
         """End the first stream: others fetch the bytes after its piece."""
-        for task, stream in list(self._streams.items()):
-            if stream is self._first_stream and stream.parked and not self._single:
-                self._drop(task)
-                self._advance()
+        self._drop(next(task for task, stream in self._streams.items() if stream is self._first_stream))
+        self._advance()
 
     def _look(self, since: float, had: int) -> None:
         """Decide whether more connections would help, by the first stream's progress since the last check."""

@@ -36,8 +36,15 @@ async def answered(ledger: Ledger, max_wait_s: float | None, work: asyncio.Futur
 class LedgerWait:
     """Call `over` repeatedly once no work has been running for `limit_s`, or after a deadline."""
 
-    def __init__(self, at_work: Callable[[], bool], over: Callable[[], None], limit_s: float | None) -> None:
+    def __init__(
+        self,
+        at_work: Callable[[], bool],
+        over: Callable[[], None],
+        limit_s: float | None,
+        byte_at: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self._at_work, self._over, self.limit_s = at_work, over, limit_s
+        self._byte_at = byte_at  # when a body byte last arrived: attempts shorter than `LOOK_S` are work, too
         self._moved_at = time.monotonic()
         self._deadline: float | None = None
         self._task: asyncio.Task[None] | None = None
@@ -68,6 +75,7 @@ class LedgerWait:
             now = time.monotonic()
             if self._at_work():
                 self._moved_at = now
-            waited = self.limit_s is not None and now - self._moved_at >= max(self.limit_s, LEAST_S)
+            moved_at = max(self._moved_at, self._byte_at())
+            waited = self.limit_s is not None and now - moved_at >= max(self.limit_s, LEAST_S)
             if waited or (self._deadline is not None and now >= self._deadline):
                 self._over()

@@ -83,7 +83,9 @@ class Worker:
         self._errand: RunOptions | None = None
         self._idle_at: float | None = None  # since when jobs are left, but none can be claimed
         self._settler = Settler(tools.ledger, tools.settings.lease.ttl_s)
-        self._patience = LedgerWait(lambda: len(self._held) > self._ending, self._settler.hurry, None)
+        self._patience = LedgerWait(
+            lambda: len(self._held) > self._ending, self._settler.hurry, None, lambda: tools.silent.byte_at
+        )
         self._progress_at = time.monotonic()
         self.tally = RunResult()
         tools.watch.on_failure = lambda: self._drain_now("the event listener failed")
@@ -290,7 +292,7 @@ class Worker:
         return await self._ledger.read_async(work_due, errand.scope, types)
 
     def _waited_enough(self, errand: RunOptions) -> bool:
-        waited = time.monotonic() - self._progress_at
+        waited = time.monotonic() - max(self._progress_at, self._tools.silent.byte_at)
         return errand.max_wait_s is not None and waited >= errand.max_wait_s
 
     def _gives_up_on_transfers(self, errand: RunOptions) -> bool:
@@ -299,8 +301,6 @@ class Worker:
             return False
         if any(not kind_of(held.lease.job.job_type).of_url for held in self._held.values()):
             return False
-        self._tools.silent.look(time.monotonic())
-        self._progress_at = max(self._progress_at, self._tools.silent.byte_at)
         if not self._waited_enough(errand):
             return False
         self.tally.left = True

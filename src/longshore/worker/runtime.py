@@ -103,7 +103,7 @@ async def open_worker(
                 reconcile=runtime.reconcile,
                 turn_away=transfer_slots.turn_away,
                 transfer_slots=transfer_slots,
-                silent=SilentTransfers(receiver.waiting),
+                silent=SilentTransfers(receiver.waiting, receiver.last_byte),
                 silent_s=settings.transfer.stall_s,
             )
             await publisher.idle()

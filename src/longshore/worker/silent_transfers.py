@@ -17,21 +17,34 @@ class Silence(NamedTuple):
     since: float  # of the one that waits longest
 
 
+class LastByte:
+    """When a body byte last arrived, in any transfer. The sinks set it: a short attempt can begin and end between two
+    checks of `SilentTransfers`."""
+
+    __slots__ = ("at",)
+
+    def __init__(self) -> None:
+        self.at = 0.0  # of the monotonic clock
+
+
 class SilentTransfers:
     """Records when each transfer last received bytes, as of the last check."""
 
-    def __init__(self, transfers: Transfers) -> None:
+    def __init__(self, transfers: Transfers, last_byte: LastByte) -> None:
         self._transfers = transfers
         self._moved: dict[Key, tuple[str, int, float]] = {}
-        self.byte_at = 0.0  # when a new byte was last seen
+        self._last_byte = last_byte
+
+    @property
+    def byte_at(self) -> float:
+        """When a body byte last arrived in any transfer, also one that has ended."""
+        return self._last_byte.at
 
     def look(self, now: float) -> None:
         """Check all transfers."""
         before, self._moved = self._moved, {}
         for key, (host, received) in self._transfers().items():
             _, had, since = before.get(key, (host, 0, now))
-            if received > had:
-                self.byte_at = now
             self._moved[key] = (host, received, since if received == had else now)
 
     def longer_than(self, seconds: float, now: float) -> list[Silence]:

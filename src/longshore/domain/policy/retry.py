@@ -26,6 +26,7 @@ class Gain:
     kept: int  # durable bytes of the body, those of earlier attempts included
     total: int | None = None  # the declared length
     resumable: bool = False  # the server named a version, so that the next attempt can go on from here
+    resumed: bool = True  # the answer began where the durable bytes ended, not at the object's first byte
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def next_outcome(mishap: Failure, past: Past, draw: float, settings: RetrySettin
         return _later(mishap, _our_delay_s(mishap, draw), counts=False)
     if mishap.final or kind in {Kind.PERMANENT, Kind.POLICY}:
         return _final(mishap, mishap.message)
-    if kind is Kind.TRANSIENT and mishap.lack is None and progressed(mishap.gain, past.trail.best):
+    if kind is Kind.TRANSIENT and mishap.lack is None and progressed(mishap.gain, past.trail.best, past.trail.gains):
         delay = max(min(OUR_SIDE_DELAY_S, settings.base_s) * (0.5 + draw), mishap.retry_after_s or 0.0)
         return _later(_at_best(mishap, past), delay, progressed=True)
     if kind is Kind.FRESH and past.reason is not None and kind_of(past.reason) is Kind.FRESH:
@@ -94,13 +95,18 @@ def _our_delay_s(mishap: Failure, draw: float) -> float:
     return max(pause * (0.5 + draw), mishap.retry_after_s or 0.0)
 
 
-def progressed(gain: Gain | None, best: int) -> bool:
+def progressed(gain: Gain | None, best: int, gains: int = 0) -> bool:
     """Return whether an attempt that ended early brought the body on. Such an attempt does not count.
 
-    This ends: `best` only grows, by 1 % of the declared length or by 1 MiB each time, and never beyond the length. So at most
-    100 attempts (or one per MiB, if the length is not declared) do not count; all others do.
+    `best` is the high-water mark of durable bytes, `gains` the number of attempts that did not count before. This ends,
+    whatever a server declares: at most 100 attempts, or one per MiB of the durable bytes if these are more, do not count.
+    A server that keeps to one length never reaches that limit, because each gain is 1 % of the length or 1 MiB. An answer
+    from the object's first byte is progress only while nothing was durable, so an attempt that sends the same bytes again
+    counts.
     """
-    if gain is None or not gain.resumable:
+    if gain is None or not gain.resumable or (best and not gain.resumed):
+        return False
+    if gains >= max(PROGRESS_SHARE, gain.kept // PROGRESS_BYTES):
         return False
     added = gain.kept - best
     enough = PROGRESS_BYTES if not gain.total else min(PROGRESS_BYTES, -(-gain.total // PROGRESS_SHARE))

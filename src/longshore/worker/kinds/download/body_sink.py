@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -19,6 +20,7 @@ from longshore.domain.transfer.declared_digests import kept_fields, with_digests
 from longshore.domain.transfer.resume import ComparePrefix, Continue, Decision, Restart
 from longshore.errors import LongshoreError, Reasoned, StoreError
 from longshore.worker.failures import failure_of
+from longshore.worker.silent_transfers import LastByte
 
 if TYPE_CHECKING:
     from longshore.domain.transfer.response_head import Head
@@ -54,9 +56,11 @@ class BodySink:
         adopted: Part | None = None,
         on_large: Callable[[BodySink], None],
         caller: Callable[[str], str] = lambda _final_url: "",
+        last_byte: LastByte | None = None,
     ) -> None:
         self._store, self._lease, self.url, self._threads = store, lease, url, threads
         self._judge, self._small, self._on_large, self._caller = judge, small_bytes, on_large, caller
+        self._last_byte = last_byte or LastByte()
         self._part = adopted
         self._pieces: list[bytes] = []
         self._in_memory = 0
@@ -98,6 +102,7 @@ class BodySink:
         if self._failed is not None:
             raise self._failed
         self.received += len(data)
+        self._last_byte.at = time.monotonic()
         if self._overlap:
             data = self._compare(data)
         if len(self.first) < FIRST_BYTES and not self.resumed_from:
@@ -124,6 +129,7 @@ class BodySink:
         """Take what was received into `room`."""
         assert self._pump is not None
         self.received += count
+        self._last_byte.at = time.monotonic()
         return self._pump.filled(count)
 
     # ── called by the flow ──
@@ -151,6 +157,15 @@ class BodySink:
                 return max(0, self.received - (upto - offset))
             case _:
                 return self.received
+
+    @property
+    def has_resumed(self) -> bool:
+        """Return whether the answer began after bytes that were here before; False if it sent them all again."""
+        match self.decision:
+            case ComparePrefix(offset, _):
+                return offset > 0
+            case _:
+                return self.resumed_from > 0
 
     async def finish(self) -> tuple[bytes | Part, str, int]:
         """Return the body, its SHA-256 and its size; a large one is written, but not yet durable."""

@@ -33,6 +33,7 @@ from longshore.worker.kinds.download.dns import Resolver
 from longshore.worker.kinds.download.extra_digests import digests_of, stored_digests
 from longshore.worker.kinds.download.mirror_walk import MirrorWalk
 from longshore.worker.kinds.download.received_body import NO_PART, Received, stored_head, telemetry
+from longshore.worker.silent_transfers import LastByte
 
 if TYPE_CHECKING:
     from longshore.domain.settings import HostsSettings, Settings
@@ -67,6 +68,7 @@ class Receiver:
         self._giving_way: set[tuple[str, int]] = set()
         self._walks: dict[tuple[str, int], MirrorWalk] = {}
         self.active: dict[tuple[str, int], tuple[Lease, BodySink]] = {}  # large bodies under way, for progress
+        self.last_byte = LastByte()
 
     async def receive(self, lease: Lease, known: UrlContent | None) -> Received | None:
         """Fetch from the first candidate that gives good bytes; None when the server says that nothing changed."""
@@ -153,7 +155,8 @@ class Receiver:
             overlap_bytes=settings.prefix_check_bytes,
             without_validators=settings.allow_without_validators,
         )
-        return Gain(facts.durable_bytes, facts.total, resumable=not isinstance(plan, resume.FromZero))
+        can_resume = not isinstance(plan, resume.FromZero)
+        return Gain(facts.durable_bytes, facts.total, resumable=can_resume, resumed=error.resumed)
 
     def _walk(self, lease: Lease) -> MirrorWalk:
         """Return the walk of a lease; made when it is first needed."""
@@ -328,6 +331,7 @@ class Receiver:
             adopted=part,
             on_large=lambda sink: self._left_memory(lease, sink),
             caller=lambda final_url: self._logins(lease, url, final_url),
+            last_byte=self.last_byte,
         )
         sink.task = asyncio.current_task()
         return sink
@@ -377,7 +381,8 @@ def _gave_way(host: str, sink: BodySink | None) -> Reasoned:
     """Return the error of a slow transfer that was stopped for others: its bytes count, the host is not blamed."""
     error = Reasoned("too_slow", f"{host}: hardly a byte came, and others waited for the place")
     error.blameless = True
-    error.kept = sink.kept if sink is not None else None
+    if sink is not None:
+        error.kept, error.resumed = sink.kept, sink.has_resumed
     return error
 
 
@@ -411,7 +416,7 @@ class _Kept:
         if error is not None:
             await self._sink.abandon(keep=_worth_keeping(error))
         if isinstance(error, Reasoned):
-            error.kept = self._sink.kept
+            error.kept, error.resumed = self._sink.kept, self._sink.has_resumed
 
 
 def _worth_keeping(error: BaseException) -> bool:
