@@ -179,6 +179,7 @@ def pulled_cable(folder: Path) -> Iterator[tuple[str, Settings]]:
 
         def pull() -> None:
             server.reached.wait(30)
+            time.sleep(0.5)  # the bytes before that request are still on their way
             cable.pull()
 
         threading.Thread(target=pull, daemon=True).start()
@@ -201,8 +202,9 @@ SILENT: dict[str, Callable[[Path], Any]] = {
 
 async def until_silent(sink: Memory) -> None:
     """Wait until bytes have come and no more come."""
-    last = -1
+    last, limit = -1, time.monotonic() + 20
     while last < 1 or last != sum(map(len, sink.pieces)):
+        assert time.monotonic() < limit, "no byte came"
         last = sum(map(len, sink.pieces))
         await asyncio.sleep(0.3)
 
