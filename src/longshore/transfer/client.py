@@ -23,6 +23,7 @@ from longshore.errors import Reasoned
 from longshore.transfer.cookies import Cookies
 from longshore.transfer.descriptor_gate import DescriptorGate
 from longshore.transfer.easy_handle import EasyHandle
+from longshore.transfer.file_threads import FileThreads
 from longshore.transfer.ftp import RemoteFile
 from longshore.transfer.header_lines import HeaderLine, as_received, as_written, check_header_values, credential_lines
 from longshore.transfer.multi_loop import MultiLoop
@@ -54,8 +55,10 @@ class Transfer:
         self._loop = asyncio.get_running_loop()
         self._reactor = MultiLoop(self._loop, connections=connections)
         self._gate = DescriptorGate(settings.transfer.concurrency)
-        self._watchdog = Watchdog(self._loop, self._reactor, settings.transfer)
+        self._files = FileThreads(self._loop)
+        self._watchdog = Watchdog(self._loop, self._reactor, self._files, settings.transfer)
         self._idle: list[EasyHandle] = []
+        self._idle_files: list[RemoteFile] = []  # SFTP handles with an open connection, the oldest first
         self._unclean: set[str] = set()  # hosts that send excess bytes: each request uses a new connection
         self._http1: set[str] = set()  # hosts that refused an HTTP/2 stream
         self._ca_file = ca_file(settings.network.ca_file)
@@ -75,13 +78,15 @@ class Transfer:
         self._closed = True
         self._watchdog.close()
         stopped = Reasoned("interrupted", "the transfer was stopped")
-        for exchange in self._reactor.exchanges():
+        for exchange in [*self._reactor.exchanges(), *self._files.exchanges()]:
             if isinstance(exchange, EasyHandle):
                 exchange.stop(stopped)
-        for line in self._idle:
+        for line in [*self._idle, *self._idle_files]:
             line.close()
         self._idle.clear()
+        self._idle_files.clear()
         self._reactor.close()
+        await self._files.close()
 
     async def fetch(self, ask: FetchRequest, sink: Sink) -> Answer:
         """GET a URL and write the body to the sink; raise `Reasoned` unless it is the body or a requested 304, 416."""
@@ -206,10 +211,18 @@ class Transfer:
             self._check_by_name(target)
         self._watchdog.wake()
         if target.scheme not in ("http", "https"):
-            line = RemoteFile(self._reactor, self._settings, self.policy, self._ca_file)
-            line.identify(target, target.credential or self._credential(target))
-            return line
+            return self._file(target)
         return self._idle.pop() if self._idle else EasyHandle(self._reactor, self._settings, self.policy, self._ca_file)
+
+    def _file(self, target: Target) -> RemoteFile:
+        credential = target.credential or self._credential(target)
+        for line in self._idle_files:
+            if target.scheme == "sftp" and line.identity == (target.host, credential):
+                self._idle_files.remove(line)
+                return line
+        line = RemoteFile(self._files, self._settings, self.policy, self._ca_file)
+        line.identify(target, credential)
+        return line
 
     def _check_by_name(self, target: Target) -> None:
         """Check literal addresses and names of this machine; a proxy resolves all other names."""
@@ -220,8 +233,17 @@ class Transfer:
             raise Reasoned("forbidden_address", f"{target.host} is an address that is not public ({word})")
 
     def _give_back(self, line: EasyHandle) -> None:
-        if not line.spent and not isinstance(line, RemoteFile) and len(self._idle) < self._limits.concurrency:
+        if isinstance(line, RemoteFile):
+            self._keep_file(line)
+        elif not line.spent and len(self._idle) < self._limits.concurrency:
             self._idle.append(line)
+
+    def _keep_file(self, line: RemoteFile) -> None:
+        """Keep an SFTP handle for the next file of its host; close the oldest one if there are too many."""
+        if line.keeps_connection and not line.spent:
+            self._idle_files.append(line)
+        while self._idle_files and (self.short or len(self._idle_files) > self._limits.concurrency):
+            self._idle_files.pop(0).close()
 
     def _most(self, ask: FetchRequest) -> int:
         return self._limits.max_bytes if ask.max_bytes is None else min(ask.max_bytes, self._limits.max_bytes)
@@ -286,14 +308,19 @@ class Transfer:
         raise Reasoned(http_reason(status), f"{line.target.host} answered {status}", retry_after_s=wait)
 
     def _answer(self, line: EasyHandle, head: Head, started: float) -> Answer:
-        easy = line.easy
+        connections, address = line.peer if isinstance(line, RemoteFile) else _peer(line)
         return Answer(
             head=head,
             received_bytes=line.received if line.sink is not None else 0,
             elapsed_s=time.monotonic() - started,
-            new_connections=easy.getinfo(pycurl.NUM_CONNECTS),
-            address=easy.getinfo(pycurl.PRIMARY_IP),
+            new_connections=connections,
+            address=address,
         )
+
+
+def _peer(line: EasyHandle) -> tuple[int, str]:
+    """Return the number of new connections, and the address of the peer."""
+    return line.easy.getinfo(pycurl.NUM_CONNECTS), line.easy.getinfo(pycurl.PRIMARY_IP)
 
 
 def _may_send(name: str, *, own: bool) -> bool:

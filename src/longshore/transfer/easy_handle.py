@@ -22,7 +22,7 @@ from longshore.transfer.curl_options import http_version, set_constant_options
 from longshore.transfer.descriptor_gate import NO_DESCRIPTOR, no_descriptor_left
 from longshore.transfer.direct_receive import FROM, WORTH, DirectReceive, Open
 from longshore.transfer.header_lines import HeaderLine
-from longshore.transfer.multi_loop import MultiLoop
+from longshore.transfer.multi_loop import Reactor
 from longshore.transfer.overrun import overrun
 from longshore.transfer.request import FetchRequest, Sink
 from longshore.transfer.request_limit import RequestLimit
@@ -39,7 +39,7 @@ class _EnoughError(Exception):
 class EasyHandle:
     """A reusable easy handle. `run` returns a future; the callbacks fill `head`, `received` and the sink."""
 
-    def __init__(self, reactor: MultiLoop, settings: Settings, policy: NetworkPolicy, ca_file: str | None) -> None:
+    def __init__(self, reactor: Reactor, settings: Settings, policy: NetworkPolicy, ca_file: str | None) -> None:
         self.easy: Any = pycurl.Curl()
         self._reactor = reactor
         self._limits, self._network = settings.transfer, settings.network

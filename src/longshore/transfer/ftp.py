@@ -9,6 +9,10 @@ RETR). If a server does not report a length, a complete file cannot be distingui
 The reason for an error is derived from the reply and the command that it belongs to: libcurl uses one code for a
 missing file, a busy file and a server that closes. A control connection is used for one file only: after a failure
 libcurl would continue in the previous state, such as ASCII mode, which changes bytes.
+
+Each transfer runs in a thread (`file_threads`). libcurl's callbacks run in that thread: they write `lines`, the
+commands and the size, and read nothing that the event loop writes. The loop reads these when bytes of the body arrive
+(the thread waits meanwhile), when the transfer is over, and in the watchdog.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import asyncio
 import contextlib
 import re
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any
@@ -25,7 +30,9 @@ from urllib.parse import unquote_to_bytes
 import pycurl
 
 from longshore.domain.model import Validators
+from longshore.domain.policy.network import NetworkPolicy
 from longshore.domain.policy.redaction import safe_text
+from longshore.domain.settings import Settings
 from longshore.domain.transfer.credentials import Credential
 from longshore.domain.transfer.ftp_replies import disowns, refusal
 from longshore.domain.transfer.ranges import ContentRange
@@ -33,33 +40,47 @@ from longshore.domain.transfer.redirects import Target
 from longshore.domain.transfer.response_head import Head
 from longshore.errors import Reasoned
 from longshore.transfer.easy_handle import EasyHandle
+from longshore.transfer.file_threads import FileThreads, OpenSockets
 from longshore.transfer.header_lines import HeaderLine, as_bytes
 from longshore.transfer.request import FetchRequest, Sink
-from longshore.transfer.tls import known_hosts_file
+from longshore.transfer.tls import known_host_name, known_hosts_file, learn_host_key
 
 _CHANGED = re.compile(rb"213 (\d{14})")
 _SIZE = re.compile(rb"213 (\d{1,18})\s*\Z")
 _REPLY = re.compile(rb"\d{3} ")
 _FINAL = re.compile(rb"([1-5]\d\d) ")
 _COMMAND_SENT = 2  # libcurl's CURLINFO_HEADER_OUT
-FINAL_REPLY_S = 10.0  # upper limit: all other transfers of the process are blocked meanwhile
+FINAL_REPLY_S = 10.0  # upper limit of the wait for the server's last reply, when the body is complete
 _TRANSFER = re.compile(rb"1(?:25|50) .*\((\d{1,18}) bytes", re.IGNORECASE)
 
 
 class RemoteFile(EasyHandle):
-    """An easy handle for one file. It is not reused, because its options differ."""
+    """An easy handle for one file at a time. Only an SFTP handle is reused, for the same host and credentials."""
 
-    _size: int | None = None  # of an SFTP file, as libcurl knows it before the first byte
-    _over = False  # libcurl can be queried only outside its callbacks
-    _verb = ""  # the last command that was sent; empty: none yet
-    _commands = 0  # sent so far
-    _asked_at = 0  # number of reply lines at that time
-    _entered_at = 0.0  # when the current call into libcurl began
-    _binary_at: int | None = None  # number of reply lines when TYPE I was sent
+    def __init__(self, reactor: FileThreads, settings: Settings, policy: NetworkPolicy, ca_file: str | None) -> None:
+        self.sockets = OpenSockets()
+        self.keeps_connection = False
+        self.flush: Callable[[], bool] = bool
+        self.identity: tuple[str, Credential | None] = ("", None)
+        self._threads = reactor
+        super().__init__(reactor, settings, policy, ca_file)
+        self.sockets.watch(self.easy, self._note_closed_socket)
+
+    def _clear(self) -> None:
+        super()._clear()
+        self._size: int | None = None  # of an SFTP file, as libcurl knows it before the first byte
+        self._verb = ""  # the last command that was sent; empty: none yet
+        self._commands = 0  # sent so far
+        self._asked_at = 0  # number of reply lines at that time
+        self._binary_at: int | None = None  # number of reply lines when TYPE I was sent
+        self._data_over_at = 0.0  # when libcurl closed the data connection and began to wait for the final reply
+        self.peer = (0, "")  # the number of new connections, and the address
 
     def identify(self, target: Target, credential: Credential | None) -> None:
         """Set the credentials and the trusted host keys."""
         easy = self.easy
+        self.identity = (target.host, credential)
+        self.keeps_connection = target.scheme == "sftp"
         if credential is not None:
             easy.setopt(pycurl.USERNAME, as_bytes(credential.username or ""))
             easy.setopt(pycurl.PASSWORD, as_bytes(credential.password or ""))
@@ -92,6 +113,8 @@ class RemoteFile(EasyHandle):
         fresh: bool = False,
     ) -> asyncio.Future[None]:
         """Request the file from offset `ask.start`."""
+        self.easy.unsetopt(pycurl.RANGE)
+        self.easy.setopt(pycurl.RESUME_FROM_LARGE, 0)
         if ask.end is not None:
             self.easy.setopt(pycurl.RANGE, f"{ask.start}-{ask.end}")
         elif target.scheme != "sftp" and sink is not None:
@@ -119,8 +142,11 @@ class RemoteFile(EasyHandle):
             self._binary_at = self._asked_at if data.strip() == b"TYPE I" else None
 
     def progress(self) -> int:
-        """Return a number that grows with each byte and each command; the number of commands is bounded."""
-        return self.received + self._commands
+        """Return a number that grows with each byte, with each command and with the end of the data.
+
+        The number of commands is bounded.
+        """
+        return self.received + self._commands + (self._data_over_at > 0)
 
     def _is_binary(self) -> bool:
         """Return whether the server confirmed binary mode (TYPE I)."""
@@ -145,10 +171,47 @@ class RemoteFile(EasyHandle):
         refused.disowned = found.disowned or (begun and disowns(status))
         return refused
 
-    def finished(self, code: int, message: str) -> None:
-        """Handle libcurl's result; an empty file has not run `_begin` yet."""
-        self._over = True
-        super().finished(code, message)
+    def receive(self, data: bytes) -> int | None:
+        """Take bytes of the body, on the event loop."""
+        return self._write(data)
+
+    def note_result(self) -> None:
+        """Read the result from the handle; an empty SFTP file has a size only now."""
+        easy = self.easy
+        self.peer = (easy.getinfo(pycurl.NUM_CONNECTS), easy.getinfo(pycurl.PRIMARY_IP))
+        known = int(easy.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD_T))
+        if self._size is None and known >= 0:
+            self._size = known
+
+    def close(self) -> None:
+        """Close the handle permanently, without waiting for the server."""
+        self._leave()
+        if self.keeps_connection:  # otherwise its thread closes it
+            self._threads.discard(self)
+
+    def late_reply(self, now: float) -> Reasoned | None:
+        """Return the error for an FTP server that has sent the data, but not the reply after it."""
+        began, allowed = self._data_over_at, self._last_reply_s()
+        if not began or now - began < allowed:
+            return None
+        late = Reasoned("too_slow", f"{self.target.host}: no reply after the data for {allowed:g} s")
+        late.disowned = True
+        return late
+
+    def is_whole(self, now: float) -> bool:
+        """Return whether an SFTP file is complete and the server does not answer the request to close it."""
+        if self.target.scheme != "sftp" or self.head is None or self.held:
+            return False
+        return self.received == self.head.length and now - self.moved[0] >= self._last_reply_s()
+
+    def _last_reply_s(self) -> float:
+        return min(self._limits.stall_s or FINAL_REPLY_S, FINAL_REPLY_S)
+
+    def _note_closed_socket(self) -> None:
+        """Note the end of the data: after RETR, the data connection is the first socket that libcurl closes."""
+        if self._verb == "RETR" and not self._data_over_at:
+            self.flush()
+            self._data_over_at = time.monotonic()
 
     def _conclude(self, code: int, message: str) -> None:
         super()._conclude(code, message)
@@ -161,42 +224,22 @@ class RemoteFile(EasyHandle):
         return self._max if head.length is None else min(self._max, head.length)
 
     def _sized(self, expected: int, _received: int, _up: int, _sent: int) -> int:
-        """Record the size that libcurl reports, and abort its wait for the final reply if that takes too long.
-
-        libcurl waits for that reply inside one call, up to a minute, and blocks the event loop with all other
-        transfers. This progress callback is the only Python code that runs meanwhile.
-        """
+        """Record the size that libcurl reports, and hand bytes over; end a transfer that was dropped."""
         if expected > 0:
             self._size = expected
-        if self.target.scheme == "sftp" or self._fault is not None:
-            return 0
-        waited, allowed = (
-            self._inside_libcurl_s(),
-            max(1.0, min(self._limits.stall_s or FINAL_REPLY_S, FINAL_REPLY_S)),
-        )
-        if waited < allowed:
-            return 0
-        self._fault = late = Reasoned("too_slow", f"{self.target.host}: no reply after the data for {allowed:g} s")
-        late.disowned = True
-        return 1
+        return int(not self.flush())
 
-    def _inside_libcurl_s(self) -> float:
-        """Return for how long the current call into libcurl has been running."""
-        now = time.monotonic()
-        if not self._entered_at:
-            self._entered_at = now
-            asyncio.get_running_loop().call_soon(self._came_back)
-        return now - self._entered_at
+    def _about_to_send(self, peer: str, own: str, peer_port: int, own_port: int) -> int:
+        self.peer = (self.opened, peer)
+        return super()._about_to_send(peer, own, peer_port, own_port)
 
-    def _came_back(self) -> None:
-        self._entered_at = 0.0
-
-    def _host_key(self, _known: Any, _found: Any, match: int) -> int:
-        if match == pycurl.KHMATCH_OK:
-            return int(pycurl.KHSTAT_FINE)
+    def _host_key(self, _known: Any, found: Any, match: int) -> int:
+        """Decide about a server's key. libcurl would rewrite the whole file for a new one, and lose another thread's."""
+        accepted = match == pycurl.KHMATCH_OK
         if match == pycurl.KHMATCH_MISSING and self._network.host_keys == "accept_new":
-            return int(pycurl.KHSTAT_FINE_ADD_TO_FILE)
-        return int(pycurl.KHSTAT_REJECT)
+            name = known_host_name(self.target.hostname, self.target.host)
+            accepted = learn_host_key(known_hosts_file(self._network.known_hosts), name, found.key)
+        return int(pycurl.KHSTAT_FINE if accepted else pycurl.KHSTAT_REJECT)
 
     def _read_head(self) -> Head:
         """Build a head from the server's replies: a size and perhaps a modification time."""
@@ -222,12 +265,7 @@ class RemoteFile(EasyHandle):
         """Return the number of remaining bytes, if the server reports it."""
         if self.ask.end is None and self.target.scheme != "sftp":
             return self._remaining_ftp()
-        if self._size is not None:
-            return self._size
-        if self._over:
-            known = int(self.easy.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD_T))
-            return known if known >= 0 else None
-        return None
+        return self._size
 
     def _remaining_ftp(self) -> int | None:
         if (size := self._size_reply()) is not None:

@@ -1,4 +1,4 @@
-"""libcurl's multi handle on the event loop: one epoll for all its sockets, one timer, no thread.
+"""libcurl's multi handle on the event loop, for HTTP: one epoll for all its sockets, one timer, no thread.
 
 The loop watches only the epoll descriptor, so that a hundred ready sockets cost one wake-up, and each of libcurl's
 frequent changes to a socket's events costs one system call and no asyncio calls.
@@ -31,6 +31,21 @@ class Exchange(Protocol):
 
     def finished(self, code: int, message: str) -> None:
         """Handle libcurl's result; the easy handle was removed from the multi handle."""
+
+
+class Reactor(Protocol):
+    """Runs exchanges: `MultiLoop`, or `FileThreads` for protocols with which libcurl blocks."""
+
+    kept: KeptConnections
+
+    def start(self, exchange: Any) -> None:
+        """Start an exchange; `exchange.finished` is called at its end."""
+
+    def drop(self, exchange: Any) -> None:
+        """End an exchange at once: `finished` is not called."""
+
+    def resume(self, exchange: Any) -> None:
+        """Resume a paused exchange."""
 
 
 class MultiLoop:

@@ -52,7 +52,7 @@ class FetchRequest:
 
 
 class Sink(Protocol):
-    """The receiver of a body. The methods run on the event loop, inside libcurl's callbacks, and must not block."""
+    """The receiver of a body. The methods run on the event loop, for HTTP inside libcurl's callbacks, and must not block."""
 
     resume: Callable[[], None]  # set by the transfer before `begin`; call it on the loop after `write` returned False
 

@@ -8,6 +8,8 @@ from typing import Final
 from longshore.domain.settings import TransferSettings
 from longshore.errors import Reasoned
 from longshore.transfer.easy_handle import EasyHandle
+from longshore.transfer.file_threads import FileThreads
+from longshore.transfer.ftp import RemoteFile
 from longshore.transfer.multi_loop import MultiLoop
 
 PAGE_S: Final = 2.0  # time limit for the body of an error or a redirect, which is read only to reuse the connection
@@ -16,9 +18,11 @@ PAGE_S: Final = 2.0  # time limit for the body of an error or a redirect, which 
 class Watchdog:
     """Stop transfers without progress. Idle when nothing runs."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, reactor: MultiLoop, settings: TransferSettings) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, reactor: MultiLoop, files: FileThreads, settings: TransferSettings
+    ) -> None:
         self._loop = loop
-        self._reactor = reactor
+        self._reactor, self._files = reactor, files
         self._settings = settings
         limits = [settings.stall_s, settings.speed_window_s if settings.min_speed_bytes_s else 0]
         shortest = min((limit for limit in limits if limit > 0), default=0.0)
@@ -39,7 +43,7 @@ class Watchdog:
     def _look(self) -> None:
         self._timer = None
         now = self._loop.time()
-        exchanges = self._reactor.exchanges()
+        exchanges = [*self._reactor.exchanges(), *self._files.exchanges()]
         still = False
         for exchange in exchanges:
             if not isinstance(exchange, EasyHandle):
@@ -55,7 +59,10 @@ class Watchdog:
             self.wake()
 
     def _has_enough(self, line: EasyHandle, now: float) -> bool:
-        """Return whether a response without a needed body has been known for longer than `PAGE_S`."""
+        """Return whether nothing more is needed: a response without a needed body, known for longer than `PAGE_S`,
+        or an SFTP file that the server does not close."""
+        if isinstance(line, RemoteFile):
+            return line.is_whole(now)
         if not line.is_answered():
             return False
         line.answered_at = line.answered_at or now
@@ -64,6 +71,8 @@ class Watchdog:
     def _complaint(self, line: EasyHandle, now: float) -> Reasoned | None:
         """Return the error for a stalled or slow transfer. A transfer that the sink has paused is never too slow."""
         settings = self._settings
+        if isinstance(line, RemoteFile) and (late := line.late_reply(now)) is not None:
+            return late
         progress = line.progress()
         since, seen = line.moved
         if progress > seen or line.held:

@@ -117,6 +117,8 @@ class MirrorWalk:
         if error.blameless:
             return
         heard = error.reason.startswith("http_") or error.reason in ANSWERED or "status" in error.facts
+        if error.reason == "too_slow" and error.disowned:  # an FTP server that never sent its final reply
+            heard = False
         silent = not heard and error.reason in SILENT
         rest = error.retry_after_s if error.reason in RESTING else None
         at, nameless = error.at or self.at, error.final and error.reason == "dns"
