@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import threading
@@ -213,6 +214,35 @@ async def raise_async(inputs: list[Input], params: dict[str, Any], ctx: Any) -> 
             raise SystemExit(3)
         case "timeout":
             raise TimeoutError
+        case "base":
+            raise BaseException("unusual")  # noqa: TRY002 -- what a careless library raises
+        case "own":
+            raise Unusual
+        case "close":
+            raise GeneratorExit
+
+
+class Unusual(BaseException):
+    """Neither an Exception nor known to asyncio."""
+
+
+async def _ignore_cancellation() -> None:
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.05)
+
+
+@longshore.job_type("t_swallow_async", max_attempts=1, time_limit_s=0.3)
+async def swallow_async(inputs: list[Input], params: dict[str, Any], ctx: Any) -> None:
+    Path(params["here"]).touch()
+    if params["how"] == "child":
+        await asyncio.ensure_future(_ignore_cancellation())
+    await _ignore_cancellation()
+
+
+@longshore.job_type("t_swallow_long", max_attempts=1, time_limit_s=600)
+async def swallow_long(inputs: list[Input], params: dict[str, Any], ctx: Any) -> None:
+    await swallow_async(inputs, params, ctx)
 
 
 @longshore.job_type("t_chatty")
