@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 @click.option("--content-type", metavar="TYPE", help="Media type [default: detected from the content].")
 @common
 def command(call: Call, files: tuple[str, ...], name: str | None, artifact_type: str, content_type: str | None) -> int:
-    """Hash, store and register local files; `-` reads stdin. The same bytes again are the same job."""
+    """Hash, store and register local files; `-` reads stdin. The same bytes again are the same job.
+
+    A file that cannot be read, or that changes while it is read, is refused; the others are stored (exit 3).
+    """
     if name is not None and len(files) > 1:
         raise BadInput("--name goes with one file")
     bad = 0
