@@ -8,9 +8,10 @@ import errno
 import fcntl
 import itertools
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from stat import S_ISREG
+from stat import S_ISDIR, S_ISREG
 from typing import BinaryIO, Final
 
 from longshore.errors import DiskFull, PublishFailed, StoreError, StoreUnavailable
@@ -229,6 +230,16 @@ def unlink(name: str, parent: int) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def remove_tree(name: str, parent: int) -> None:
+    """Remove a name, and if it is a directory everything below it; never follow a link."""
+    try:
+        unlink(name, parent)
+    except (IsADirectoryError, PermissionError):  # POSIX allows EPERM for a directory
+        if not S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            raise
+        shutil.rmtree(name, dir_fd=parent)
 
 
 @contextlib.contextmanager

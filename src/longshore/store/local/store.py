@@ -379,7 +379,8 @@ class LocalStore(Recovering):
 
     def forget(self, scope: Scope, name: str) -> None:
         """Remove an item from quarantine permanently."""
-        self.staging.quarantine.forget(scope, name)
+        with filesystem.told(f"removing {name} from quarantine"):
+            self.staging.quarantine.forget(scope, name)
 
     def collect(self, older_than_s: float = 86_400.0) -> int:
         """Return 0: `parts` and `walk` list everything that a dead writer can leave."""

@@ -124,8 +124,9 @@ class Quarantine:
             self._remove(name)
 
     def _remove(self, name: str) -> None:
-        filesystem.unlink(name, self._fd)
-        filesystem.unlink(name + ".json", self._fd)
+        """Remove an item, then its note: an item without a note would never be removed."""
+        for one in (name, name + ".json"):
+            filesystem.remove_tree(one, self._fd)
 
 
 def now_us() -> int:
