@@ -7,6 +7,7 @@ So a blob that is being published at this moment is never lost: its intent was c
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from longshore.ledger import Ledger
     from longshore.store import Store, StoredBlob
 
+log = logging.getLogger(__name__)
 UNNAMED: Final = "no row names it"
 failpoints.declare("gc.quarantined", "gc.removed")
 
@@ -89,7 +91,10 @@ def give_back(ledger: Ledger, store: Store) -> None:
         if old.sha256 is None or old.why != UNNAMED or store.stat(old.scope, old.sha256) is not None:
             continue
         if ledger.read(referenced, old.scope, [old.sha256]):
-            store.restore(old.scope, old.name)
+            try:
+                store.restore(old.scope, old.name)
+            except StoreError as error:  # the others come back, and the next pass tries again
+                log.warning("blob %s could not be put back from quarantine: %s", old.sha256, error)
 
 
 def _unreferenced(ledger: Ledger, store: Store) -> Iterator[StoredBlob]:

@@ -26,6 +26,7 @@ BLOCK: Final = 4096
 _KEEP_SIZE: Final = 1
 _FICLONE: Final = 0x40049409
 _NO_REPLACE: Final = 1
+ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})  # no directory: nothing, or a link or a file
 NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
 NO_NOREPLACE: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 _WRITE_BEGIN: Final = 2  # SYNC_FILE_RANGE_WRITE: start, do not wait
@@ -149,7 +150,7 @@ def directories(parent: int, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
         try:
             fd = os.open(name, DIRECTORY, dir_fd=parent)
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            if error.errno in ABSENT:
                 continue
             raise
         try:
@@ -223,6 +224,14 @@ def exists(name: str, parent: int) -> bool:
     return True
 
 
+def is_directory(name: str, parent: int) -> bool:
+    """Return whether a name is a directory, not a link to one."""
+    try:
+        return S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
+
+
 def unlink(name: str, parent: int) -> bool:
     """Remove a name; return False if it was already gone."""
     try:
@@ -237,7 +246,7 @@ def remove_tree(name: str, parent: int) -> None:
     try:
         unlink(name, parent)
     except (IsADirectoryError, PermissionError):  # POSIX allows EPERM for a directory
-        if not S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+        if not is_directory(name, parent):
             raise
         shutil.rmtree(name, dir_fd=parent)
 
