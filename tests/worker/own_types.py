@@ -90,6 +90,31 @@ def effect(inputs: list[Input], params: dict[str, Any], ctx: Any) -> dict[str, A
     return done
 
 
+def _unstorable(params: dict[str, Any]) -> Any:
+    with Path(params["log"]).open("a") as log:
+        log.write("x")
+    match params["how"]:
+        case "nan":
+            return {"x": float("nan")}
+        case "big":
+            return {"x": "y" * 5_000_000}
+        case _:
+            return [1]
+
+
+@longshore.job_type("t_unstorable", max_attempts=2)
+def unstorable(inputs: list[Input], params: dict[str, Any], ctx: Any) -> Any:
+    return ctx.effect("SEND", lambda: _unstorable(params), effect_class=params["class"])
+
+
+@longshore.job_type("t_unstorable_async", max_attempts=2)
+async def unstorable_async(inputs: list[Input], params: dict[str, Any], ctx: Any) -> Any:
+    async def act() -> Any:
+        return _unstorable(params)
+
+    return await ctx.effect("SEND", act, effect_class=params["class"])
+
+
 @longshore.job_type("t_slow", time_limit_s=600)
 def slow(inputs: list[Input], params: dict[str, Any], ctx: Any) -> str:
     Path(params["here"]).touch()

@@ -144,6 +144,19 @@ def test_a_confirmed_effect_is_not_repeated_after_a_crash(depot: Depot, tmp_path
     assert job(depot, planned.job_id).attempts == 2
 
 
+@pytest.mark.parametrize("kind", ["t_unstorable", "t_unstorable_async"])
+@pytest.mark.parametrize("how", ["nan", "big", "list"])
+@pytest.mark.parametrize(("effect_class", "reason"), [("opaque", "in_doubt"), ("keyed", "bad_result")])
+def test_an_effect_whose_result_cannot_be_stored_ends_by_its_class(
+    depot: Depot, tmp_path: Path, kind: str, how: str, effect_class: str, reason: str
+) -> None:
+    log = tmp_path / "log"
+    planned = depot.submit(kind, params={"log": str(log), "how": how, "class": effect_class})
+    assert depot.run(job_types=[kind]).failed == 1
+    assert job(depot, planned.job_id).reason == reason
+    assert log.read_text() == "x"
+
+
 def test_a_damaged_input_ends_the_job(depot: Depot) -> None:
     source = put(depot, "right")
     path = depot.store.path(depot.scope, source.pointer)

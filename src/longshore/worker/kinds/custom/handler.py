@@ -21,7 +21,8 @@ from longshore.domain.kinds import Status
 from longshore.domain.model import Artifact, Blob, Lease, NewArtifact
 from longshore.domain.outcomes import Completed, Failed, Outcome, Reused
 from longshore.domain.transfer import content_checks
-from longshore.errors import EffectInDoubt, LongshoreError, Reasoned
+from longshore.errors import BadInput, EffectInDoubt, LongshoreError, Reasoned
+from longshore.ledger.operations.effects import effect_failed, effect_in_doubt
 from longshore.ledger.operations.stages import report
 from longshore.ledger.queries.lookup import current_job, results
 from longshore.ledger.records import Intent
@@ -213,6 +214,7 @@ class LocalContext:
     def __init__(self, ledger: Ledger, lease: Lease, scratch: Path) -> None:
         self._ledger, self._lease = ledger, lease
         self._reported = 0.0
+        self._opaque: set[str] = set()  # keys of the opaque effects that this attempt began
         self.job_id, self.attempt, self.scratch = lease.job_id, lease.job.attempts + 1, scratch
 
     def answer(self, kind: str, value: Any) -> Any:
@@ -258,11 +260,22 @@ class LocalContext:
         return False
 
     def _begin(self, kind: str, effect_class: Any, extras: dict[str, Any]) -> tuple[str, Any]:
-        intent = Intent(self._lease, kind, op_key(kind, self.job_id, **extras), effect_class)
+        key = op_key(kind, self.job_id, **extras)
+        if effect_class == "opaque":
+            self._opaque.add(key)
+        intent = Intent(self._lease, kind, key, effect_class)
         begun = self._ledger.begin([intent])[0]
         if isinstance(begun, LongshoreError):
             raise begun
         return begun.state, begun.result
 
     def _confirm(self, kind: str, extras: dict[str, Any], result: dict[str, Any]) -> None:
-        self._ledger.confirm(self._lease, op_key(kind, self.job_id, **extras), result)
+        key = op_key(kind, self.job_id, **extras)
+        try:
+            self._ledger.confirm(self._lease, key, result)
+        except BadInput as error:  # the effect has happened, but its result cannot be stored
+            if key not in self._opaque:
+                self._ledger.write(effect_failed, self._lease, key, type(error).__name__)
+                raise
+            self._ledger.write(effect_in_doubt, self._lease, key)
+            raise EffectInDoubt(f"the effect {kind} has happened, but its result cannot be stored: {error}") from None
