@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -11,6 +12,8 @@ import pytest
 
 from longshore.checker import check
 from longshore.checker.check import LocalFiles
+from longshore.domain.model import Scope
+from longshore.store.staging.quarantine import Quarantine
 from tests.cli.conftest import put_instead
 from tests.support.origin import Origin, Thing
 from tests.support.program import execute, invoke
@@ -292,6 +295,35 @@ def test_gc_takes_only_what_nothing_refers_to(depot: Path, tmp_path: Path) -> No
     (gone,) = invoke("gc", "--grace", 0, "--depot", depot, "--json").ok().of("collected")
     assert (gone["action"], gone["size_bytes"]) == ("removed", 6)
     sound(depot)
+
+
+def test_gc_goes_on_after_an_item_that_cannot_be_removed(
+    depot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(depot, tmp_path / "tree")
+    blobs = sorted(path for path in (depot / "store/default").rglob("*") if path.is_file() and len(path.name) >= 64)
+    for path in blobs:
+        path.unlink()
+        path.mkdir()
+    assert invoke("verify", "--depot", depot).code == 5
+    forget, stuck = Quarantine.forget, blobs[0].name
+
+    def failing(self: Quarantine, scope: Scope, name: str) -> None:
+        if name.startswith(stuck[:64]):
+            raise OSError(errno.EPERM, "Operation not permitted")
+        forget(self, scope, name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Quarantine, "forget", failing)
+        ran = invoke("gc", "--grace", 0, "--depot", depot, "--json")
+    assert ran.code == 3
+    actions = {line["sha256"]: (line["action"], line["why"]) for line in ran.of("collected")}
+    assert {sha256: action for sha256, (action, _) in actions.items()} == {
+        path.name[:64]: "failed" if path == blobs[0] else "removed" for path in blobs
+    }
+    assert "not permitted" in actions[stuck[:64]][1]
+    invoke("gc", "--grace", 0, "--depot", depot).ok()
+    assert os.listdir(depot / "store/.staging/quarantine") == []
 
 
 @pytest.mark.parametrize("instead", ["nothing", "file", "directory", "dangling"])

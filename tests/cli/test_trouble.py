@@ -97,6 +97,22 @@ def test_worker_processes_do_not_need_the_streams(box: Box, origin: Origin, clos
     assert box("status", "--json").ok().of("status")[0]["jobs"]["completed"] == 6
 
 
+@pytest.mark.parametrize("words", [["put", "-"], ["put", "/etc/hostname", "-"], ["add", "-"], ["get", "-i", "-"]])
+def test_a_closed_stdin_is_not_an_empty_input(box: Box, words: list[str]) -> None:
+    script = f'"{sys.executable}" -m longshore "$@" <&-'
+    given = ["sh", "-c", script, "sh", *words, "--depot", str(box.depot)]
+    ran = subprocess.run(given, env=environment(), capture_output=True, text=True, check=False)
+    assert ran.returncode == 2, ran.stderr
+    assert "stdin is closed" in ran.stderr
+    assert not box.depot.exists()
+
+
+def test_an_empty_stdin_is_an_empty_input(box: Box) -> None:
+    assert box.process("put", "-", "--depot", box.depot, stdin=b"").code == 0
+    script = f'"{sys.executable}" -m longshore put - --depot "{box.depot}" </dev/null'
+    assert subprocess.run(["sh", "-c", script], env=environment(), check=False).returncode == 0
+
+
 def _column(connection: apsw.Connection) -> bool:
     return any(row[1] == "schema_version" for row in connection.execute("PRAGMA table_info(_meta)"))
 

@@ -187,3 +187,19 @@ def test_a_part_whose_directory_is_deleted_fails_as_our_side(store: LocalStore) 
     again = store.part(SCOPE, "large", 2)
     again.write(b"x" * 50_000)
     publish(store, of_part(again))
+
+
+def test_a_link_in_the_place_of_a_project_is_named(store: LocalStore, tmp_path: Path) -> None:
+    [blob] = publish(store, staged(b"hello"))
+    path = store.path(SCOPE, blob.pointer)
+    assert path is not None
+    project = path.parents[1]
+    project.rename(tmp_path / "moved")
+    project.symlink_to(tmp_path / "moved")
+    assert store.sizes(SCOPE, [blob.pointer]) == [None]
+    assert store.stat(SCOPE, blob.sha256) is None
+    item = staged(b"hello", "other")
+    assert store.stage([item]) == [None]
+    [answer] = store.link([item])
+    assert isinstance(answer, StoreError)
+    assert "move it away" in str(answer)

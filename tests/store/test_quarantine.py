@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +50,39 @@ def test_forgotten(store: LocalStore) -> None:
     store.forget(SCOPE, name)
     assert os.listdir(store.root / ".staging/quarantine") == []
     assert store.quarantine(SCOPE, blob.pointer, "gone") is None
+
+
+def test_a_directory_in_the_place_of_a_blob_is_forgotten_without_following_links(
+    store: LocalStore, tmp_path: Path
+) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/file").write_text("kept")
+    [blob] = publish(store, staged(b"hello"))
+    path = store.path(SCOPE, blob.pointer)
+    assert path is not None
+    path.unlink()
+    (path / "deep").mkdir(parents=True)
+    (path / "deep/file").write_text("x")
+    (path / "link").symlink_to(tmp_path / "outside")
+    name = store.set_aside(SCOPE, blob.pointer, blob.sha256, 5, "verify")
+    assert name is not None
+    store.forget(SCOPE, name)
+    assert os.listdir(store.root / ".staging/quarantine") == []
+    assert (tmp_path / "outside/file").read_text() == "kept"
+
+
+def test_a_link_to_a_directory_is_forgotten_and_its_target_kept(store: LocalStore, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    [blob] = publish(store, staged(b"hello"))
+    path = store.path(SCOPE, blob.pointer)
+    assert path is not None
+    path.unlink()
+    path.symlink_to(tmp_path / "outside")
+    name = store.set_aside(SCOPE, blob.pointer, blob.sha256, 5, "verify")
+    assert name is not None
+    store.forget(SCOPE, name)
+    assert os.listdir(store.root / ".staging/quarantine") == []
+    assert (tmp_path / "outside").is_dir()
 
 
 def test_refused_bodies_are_kept_up_to_a_number(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:

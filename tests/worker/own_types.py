@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import threading
@@ -87,6 +88,31 @@ def effect(inputs: list[Input], params: dict[str, Any], ctx: Any) -> dict[str, A
     if ctx.attempt == 1:
         os._exit(3)
     return done
+
+
+def _unstorable(params: dict[str, Any]) -> Any:
+    with Path(params["log"]).open("a") as log:
+        log.write("x")
+    match params["how"]:
+        case "nan":
+            return {"x": float("nan")}
+        case "big":
+            return {"x": "y" * 5_000_000}
+        case _:
+            return [1]
+
+
+@longshore.job_type("t_unstorable", max_attempts=2)
+def unstorable(inputs: list[Input], params: dict[str, Any], ctx: Any) -> Any:
+    return ctx.effect("SEND", lambda: _unstorable(params), effect_class=params["class"])
+
+
+@longshore.job_type("t_unstorable_async", max_attempts=2)
+async def unstorable_async(inputs: list[Input], params: dict[str, Any], ctx: Any) -> Any:
+    async def act() -> Any:
+        return _unstorable(params)
+
+    return await ctx.effect("SEND", act, effect_class=params["class"])
 
 
 @longshore.job_type("t_slow", time_limit_s=600)
@@ -213,6 +239,35 @@ async def raise_async(inputs: list[Input], params: dict[str, Any], ctx: Any) -> 
             raise SystemExit(3)
         case "timeout":
             raise TimeoutError
+        case "base":
+            raise BaseException("unusual")  # noqa: TRY002 -- what a careless library raises
+        case "own":
+            raise Unusual
+        case "close":
+            raise GeneratorExit
+
+
+class Unusual(BaseException):
+    """Neither an Exception nor known to asyncio."""
+
+
+async def _ignore_cancellation() -> None:
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.05)
+
+
+@longshore.job_type("t_swallow_async", max_attempts=1, time_limit_s=0.3)
+async def swallow_async(inputs: list[Input], params: dict[str, Any], ctx: Any) -> None:
+    Path(params["here"]).touch()
+    if params["how"] == "child":
+        await asyncio.ensure_future(_ignore_cancellation())
+    await _ignore_cancellation()
+
+
+@longshore.job_type("t_swallow_long", max_attempts=1, time_limit_s=600)
+async def swallow_long(inputs: list[Input], params: dict[str, Any], ctx: Any) -> None:
+    await swallow_async(inputs, params, ctx)
 
 
 @longshore.job_type("t_chatty")

@@ -7,6 +7,9 @@ import io
 import json
 import os
 import resource
+import signal
+import subprocess
+import sys
 import threading
 from functools import partial
 from multiprocessing.connection import Connection
@@ -14,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from longshore.depot import Depot
+from longshore.depot import Depot, sync_depot
 from longshore.domain.kinds import Status
 from longshore.domain.model import Artifact, Job
 from longshore.errors import BadInput, Reasoned
 from longshore.worker import runtime
-from longshore.worker.kinds.custom import job_types, process_pool
-from tests.worker import own_types  # noqa: F401 -- declares the types
+from longshore.worker.kinds.custom import async_handler, handler, job_types, process_pool
+from tests.worker import own_types
 from tests.worker.conftest import MakeDepot
 from tests.worker.test_worker import running, until
 
@@ -139,6 +142,19 @@ def test_a_confirmed_effect_is_not_repeated_after_a_crash(depot: Depot, tmp_path
     assert log.read_text() == "x"
     assert json.loads(body(depot, results(depot, planned.job_id)[0])) == {"charged": 5}
     assert job(depot, planned.job_id).attempts == 2
+
+
+@pytest.mark.parametrize("kind", ["t_unstorable", "t_unstorable_async"])
+@pytest.mark.parametrize("how", ["nan", "big", "list"])
+@pytest.mark.parametrize(("effect_class", "reason"), [("opaque", "in_doubt"), ("keyed", "bad_result")])
+def test_an_effect_whose_result_cannot_be_stored_ends_by_its_class(
+    depot: Depot, tmp_path: Path, kind: str, how: str, effect_class: str, reason: str
+) -> None:
+    log = tmp_path / "log"
+    planned = depot.submit(kind, params={"log": str(log), "how": how, "class": effect_class})
+    assert depot.run(job_types=[kind]).failed == 1
+    assert job(depot, planned.job_id).reason == reason
+    assert log.read_text() == "x"
 
 
 def test_a_damaged_input_ends_the_job(depot: Depot) -> None:
@@ -317,12 +333,82 @@ def test_a_file_in_a_folder_of_the_scratch_directory_is_a_result(depot: Depot) -
     assert (made.name, body(depot, made)) == ("made.txt", b"made")
 
 
-@pytest.mark.parametrize("how", ["cancel", "self", "exit", "timeout"])
+@pytest.mark.parametrize("how", ["cancel", "self", "exit", "timeout", "base", "own", "close"])
 def test_an_async_handler_that_raises_what_ends_tasks_fails_by_policy(depot: Depot, how: str) -> None:
     planned = depot.submit("t_raise_async", params={"how": how})
     assert depot.run().failed == 1
     ended = job(depot, planned.job_id)
     assert (ended.reason, ended.attempts) == ("handler_error", 2)
+
+
+@pytest.mark.timeout(60)
+def test_a_task_that_dies_of_a_base_exception_leaves_no_job_in_processing(
+    depot: Depot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def die(*_: object) -> None:
+        raise own_types.Unusual
+
+    monkeypatch.setattr(handler.CustomJobs, "handle", die)
+    planned = depot.submit("t_raise_async", params={"how": "own"})
+    assert depot.run().failed == 1
+    ended = job(depot, planned.job_id)
+    assert (ended.status, ended.reason) == (Status.FAILED, "internal_error")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_in_a_task_ends_the_run_and_its_job_is_not_left_in_processing(
+    depot: Depot, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    async def interrupt(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(handler.CustomJobs, "handle", interrupt)
+    planned = depot.submit("t_raise_async", params={"how": "own"})
+    with pytest.raises(error):
+        depot.run()
+    assert job(depot, planned.job_id).status is not Status.PROCESSING
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("how", ["itself", "child"])
+def test_an_async_handler_that_ignores_its_cancellation_is_abandoned_at_its_time_limit(
+    depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    monkeypatch.setattr(async_handler, "GRACE_S", 0.2)
+    monkeypatch.setattr(sync_depot, "GRACE_S", 0.2)
+    planned = depot.submit("t_swallow_async", params={"here": str(tmp_path / "here"), "how": how})
+    good = depot.submit("t_async", params={"log": str(tmp_path / "log")})
+    assert depot.run().failed == 1
+    ended = job(depot, planned.job_id)
+    assert (ended.status, ended.reason) == (Status.FAILED, "handler_timeout")
+    assert job(depot, good.job_id).status is Status.COMPLETED
+    assert "ignored its cancellation" in caplog.text
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("how", ["itself", "child"])
+def test_a_signal_ends_a_process_whose_async_handler_ignores_its_cancellation(tmp_path: Path, how: str) -> None:
+    here = tmp_path / "here"
+    script = f"""
+import longshore
+from longshore.depot import sync_depot
+from longshore.worker.kinds.custom import async_handler
+from tests.worker import own_types
+async_handler.GRACE_S = sync_depot.GRACE_S = 0.2
+with longshore.open({str(tmp_path / "depot")!r}, transfer={{"drain_s": 0.1}}) as depot:
+    depot.submit("t_swallow_long", params={{"here": {str(here)!r}, "how": {how!r}}})
+    print(depot.run(handle_signals=True).stopped_by)
+    print(depot.jobs()[0].status.value)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            until(here.exists)
+            process.send_signal(signal.SIGTERM)
+            out, _ = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert (process.returncode, out.split()) == (0, ["SIGTERM", "pending"])
 
 
 def test_what_handlers_print_goes_to_stderr(depot: Depot, capfd: pytest.CaptureFixture[str]) -> None:

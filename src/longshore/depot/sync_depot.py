@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -10,10 +11,13 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from longshore.depot.async_depot import AsyncDepot
+from longshore.worker.kinds.custom.async_handler import end_tasks
 
 if TYPE_CHECKING:
     from longshore.config import Settings
 
+log = logging.getLogger(__name__)
+GRACE_S: float = 3.0  # how long the tasks that a handler left may take to end
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -23,9 +27,21 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(work)
+        return asyncio.run(_without_leftovers(work))
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
+        return thread.submit(asyncio.run, _without_leftovers(work)).result()
+
+
+async def _without_leftovers(work: Coroutine[Any, Any, T]) -> T:
+    """Await `work`, then end the tasks that it left. `asyncio.run` would wait for ever for one that ignores that."""
+    try:
+        return await work
+    finally:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        if left:
+            for task in await end_tasks(left, GRACE_S):
+                log.error("a task of a handler ignored its cancellation for %g s and is left behind", GRACE_S)
+                asyncio._unregister_task(task)  # documented for other implementations of tasks
 
 
 def driven(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:

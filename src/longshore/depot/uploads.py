@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from longshore.config import Settings
 
 _CHUNK: Final = 1 << 20
+TICK_NS: Final = 20_000_000  # twice the longest tick of the clock that the kernel stamps files with
+COARSE_NS: Final = 2_000_000_000  # the granularity of FAT; HFS+, ext3 and some servers store whole seconds
 
 
 class Uploads:
@@ -46,17 +49,18 @@ class Uploads:
         if isinstance(source, (str, os.PathLike)):
             path = Path(source)
             with _open_plain(path) as file:
-                size_bytes = os.fstat(file.fileno()).st_size
-                return await in_thread(self._take, file, replace(meant, name=name or path.name), scope, size_bytes)
-        return await in_thread(self._take, source, meant, scope)
+                meant = replace(meant, name=name or path.name)
+                return await in_thread(self._take, Source(file, str(path)), meant, scope)
+        return await in_thread(self._take, Source(source, "the input"), meant, scope)
 
-    def _take(self, source: BinaryIO, meant: UploadRequest, scope: Scope | None, size_bytes: int = 0) -> Got:
+    def _take(self, source: Source, meant: UploadRequest, scope: Scope | None) -> Got:
         scope, liveness = scope or self._depot.scope, self._depot.runtime.liveness
         liveness.hold()
         worker = Uploader(liveness.owner, liveness.dead)
-        taking = UploadSession(self._depot.ledger, self._depot.store, scope, meant, worker, size_bytes=size_bytes)
+        size = source.size_bytes
+        taking = UploadSession(self._depot.ledger, self._depot.store, scope, meant, worker, size_bytes=size)
         try:
-            while piece := source.read(_CHUNK):
+            for piece in source.pieces():
                 taking.write(piece)
             taken = taking.finish()
         finally:
@@ -65,14 +69,86 @@ class Uploads:
         return Got(taken.job_id, None, Status.COMPLETED, taken.held, taken.artifact, path, attempts=1)
 
     async def adopt(self, directory: str | os.PathLike[str], *, scope: Scope | None = None) -> list[Got]:
-        """Hash and register every plain file below a directory; links are not followed."""
+        """Hash and register every plain file below a directory; links are not followed.
+
+        A file that cannot be taken does not stop the others; `BadInput` is raised after the last one.
+        """
         root = Path(directory)
-        found = []
+        found: list[Got] = []
+        refused: list[BadInput] = []
         for path in await in_thread(lambda: list(plain_files(root, self._depot.settings))):
-            got = await self.put(path, name=str(path.relative_to(root)), artifact_type="adopted", scope=scope)
-            found.append(got)
+            name = str(path.relative_to(root))
+            try:
+                found.append(await self.put(path, name=name, artifact_type="adopted", scope=scope))
+            except BadInput as error:
+                refused.append(error)
             await asyncio.sleep(0)
+        if refused:
+            total = len(found) + len(refused)
+            raise BadInput(f"{len(refused)} of {total} files were refused, the others are stored: {refused[0]}")
         return found
+
+
+class Source:
+    """A file or stream that is read once. A regular file must not change meanwhile.
+
+    A file that is written while it is read gives bytes that it never had at any one time. Its size and its times are compared
+    before and after. Times are coarse: a second change within one tick of the kernel's clock (up to 10 ms; a second or two on
+    file systems that store whole seconds) gets the time of the first. So a file that has just been changed is read after the
+    tick is over. A change through a memory map that began before that may leave the times as they are.
+    """
+
+    def __init__(self, file: BinaryIO, label: str) -> None:
+        self._file, self._label = file, label
+        self._descriptor = _regular(file)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of a regular file; 0 for a stream."""
+        return 0 if self._descriptor is None else os.fstat(self._descriptor).st_size
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the bytes; raise `BadInput` if they cannot be read, or after the last piece if the file has changed."""
+        before = self._state()
+        if before is not None and (wait_ns := _rest_of_tick(before)) > 0:
+            time.sleep(wait_ns / 10**9)
+            before = self._state()
+        while piece := self._read():
+            yield piece
+        if self._state() != before:
+            raise BadInput(
+                f"{self._label} changed while it was read; nothing is stored of it: "
+                "repeat this when no other program writes to it"
+            )
+
+    def _read(self) -> bytes:
+        try:
+            return self._file.read(_CHUNK)
+        except OSError as error:
+            raise BadInput(f"{self._label} cannot be read: {error.strerror or error}") from error
+
+    def _state(self) -> tuple[int, int, int] | None:
+        if self._descriptor is None:
+            return None
+        now = os.fstat(self._descriptor)
+        return now.st_size, now.st_mtime_ns, now.st_ctime_ns
+
+
+def _rest_of_tick(state: tuple[int, int, int]) -> int:
+    """Return for how many nanoseconds another change could get the times that the file has now."""
+    _, *times = state
+    tick = TICK_NS if any(one % 10**9 for one in times) else COARSE_NS
+    age = time.time_ns() - max(times)
+    return tick - age if 0 <= age < tick else 0
+
+
+def _regular(file: BinaryIO) -> int | None:
+    """Return the descriptor of a regular file; None for a pipe, a socket or an object without a descriptor."""
+    try:
+        descriptor = file.fileno()
+        return descriptor if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+    except (AttributeError, OSError):  # io.UnsupportedOperation is an OSError
+        return None
 
 
 def plain_files(root: Path, settings: Settings) -> Iterator[Path]:

@@ -12,7 +12,7 @@ process may be killed, drained or lose its ledger at any step.
 
 Invariant: a lease that was claimed has a task until its outcome is written or the lease is lost. `_work` has the only
 `except Exception` of the worker: whatever a handler raises becomes the outcome of that job (retry, failure, release) by
-`domain.policy.retry`. Only the settler ends leases. The heartbeat renews all of them together; a lease that is lost stops
+`domain.policy.retry`. A task that dies of anything else gets its outcome from `_after`. Only the settler ends leases. The heartbeat renews all of them together; a lease that is lost stops
 its task, and nothing is written for it.
 
 Order: leases whose outcome is being committed do not count against the claim limit, so the next batch is claimed while the
@@ -55,13 +55,8 @@ from longshore.worker.settler import Settler
 
 log = logging.getLogger(__name__)
 failpoints.declare("claim.before", "claim.after", "work.begin", "work.end")
-POLL_S: Final = (
-    0.05,
-    0.1,
-    0.2,
-    0.5,
-    1.0,
-)  # pauses while idle; another process's work is seen after the last at the latest
+# Pauses while idle; work of another process is seen after the last one at the latest.
+POLL_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 ROOM_S: Final = 0.5  # how often a full disk is checked
 
 
@@ -349,6 +344,16 @@ class Worker:
         if self._named:
             self._named.pop(lease.job_id, None)
         held.task = asyncio.get_running_loop().create_task(self._work(held))
+        held.task.add_done_callback(lambda task: self._after(held, task))
+
+    def _after(self, held: RunningLease, task: asyncio.Task[None]) -> None:
+        """Write the outcome of a task that died without one: of a BaseException, or canceled by other code."""
+        error = None if task.cancelled() else task.exception()
+        if (held.lease.job_id, held.lease.epoch) in self._held and not held.ending:
+            outcome: Outcome = Released()  # KeyboardInterrupt, SystemExit: the process ends
+            if error is not None and not isinstance(error, KeyboardInterrupt | SystemExit):
+                outcome = self._ending_of(held.lease, failure_of(error))
+            held.task = asyncio.get_running_loop().create_task(self._end(held, outcome))
 
     async def _work(self, held: RunningLease) -> None:
         lease = held.lease
@@ -381,7 +386,7 @@ class Worker:
         return next_outcome(mishap, past, random.random(), self._settings.retry)
 
     async def _end(self, held: RunningLease, outcome: Outcome) -> None:
-        lease, over = held.lease, False
+        lease, over, held.ending = held.lease, False, True
         self._ending += 1
         self._wake.set()
         try:
@@ -396,8 +401,6 @@ class Worker:
         except LongshoreError as error:
             log.error("job %s could not be settled: %s", lease.job_id, error)
         finally:
-            with suppress(RuntimeError, MemoryError):  # no thread available: the reconciler cleans up
-                self._tools.clean(lease, done=isinstance(outcome, Completed | Reused) and not held.lost)
             del self._held[lease.job_id, lease.epoch]
             self._ending -= 1
             if over:
@@ -406,6 +409,8 @@ class Worker:
             elif self._named is not None:
                 self._named[lease.job_id] = None
             self._wake.set()
+            with suppress(RuntimeError, MemoryError):  # no thread available: the reconciler cleans up
+                self._tools.clean(lease, done=isinstance(outcome, Completed | Reused) and not held.lost)
 
     async def _settled(self, lease: Lease, outcome: Outcome) -> tuple[Outcome, Settled]:
         """Settle an outcome; if the ledger rejects it, fail the job, or it would be retried for ever."""

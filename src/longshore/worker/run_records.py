@@ -67,6 +67,7 @@ class RunningLease:
     task: asyncio.Task[None] | None = None
     stopped: Outcome | None = None  # why the task was stopped, if we did it
     lost: bool = False
+    ending: bool = False  # its outcome is being written
     working: bool = False  # between the task's first step and its outcome: only then can it be interrupted
 
     @property

@@ -16,6 +16,7 @@ import click
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import say
 from longshore.cli.run_command import OK, SOME_FAILED
+from longshore.cli.standard_input import stdin_bytes
 from longshore.errors import BadInput
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class Listed:
 def opened(name: str, stack: ExitStack) -> BinaryIO:
     """Open a list by its name; `-` is stdin."""
     if name == "-":
-        return sys.stdin.buffer
+        return stdin_bytes()
     try:
         return stack.enter_context(open(name, "rb"))
     except FileNotFoundError:

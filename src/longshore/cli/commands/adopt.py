@@ -20,6 +20,7 @@ def command(call: Call, directory: Path) -> int:
     """Hash and register every file below DIRECTORY; the files stay where they are.
 
     A later `add` of a list that names their SHA-256 finds them held and fetches nothing.
+    A file that cannot be read, or that changes while it is read, is refused; the others are registered (exit 3).
     """
     from longshore.depot.uploads import plain_files
 

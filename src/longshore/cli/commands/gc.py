@@ -6,7 +6,7 @@ import click
 
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import say, size
-from longshore.cli.run_command import OK
+from longshore.cli.run_command import OK, SOME_FAILED
 
 
 @click.command("gc")
@@ -14,7 +14,10 @@ from longshore.cli.run_command import OK
 @click.option("--dry-run", is_flag=True, help="Show what would be removed and why; remove nothing.")
 @common
 def command(call: Call, grace_h: float, *, dry_run: bool) -> int:
-    """Quarantine unreferenced blobs, and remove blobs that were in quarantine longer than the grace period."""
+    """Quarantine unreferenced blobs, and remove blobs that were in quarantine longer than the grace period.
+
+    An item that cannot be moved or removed is reported, and the next one follows (exit 3).
+    """
     with call.depot() as depot:
         found = depot.gc(grace_s=grace_h * 3600, dry_run=dry_run)
     for item in found.items:
@@ -29,4 +32,4 @@ def command(call: Call, grace_h: float, *, dry_run: bool) -> int:
         )
     elif call.verbosity >= 0:
         say(f"{len(found.items)} found, {size(found.bytes)} {'would be removed' if dry_run else 'removed'}")
-    return OK
+    return SOME_FAILED if found.failed else OK

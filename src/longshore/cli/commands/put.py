@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +9,7 @@ import click
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import one_line, say, size
 from longshore.cli.run_command import OK, SOME_FAILED
+from longshore.cli.standard_input import stdin_bytes
 from longshore.errors import BadInput
 
 if TYPE_CHECKING:
@@ -23,13 +23,16 @@ if TYPE_CHECKING:
 @click.option("--content-type", metavar="TYPE", help="Media type [default: detected from the content].")
 @common
 def command(call: Call, files: tuple[str, ...], name: str | None, artifact_type: str, content_type: str | None) -> int:
-    """Hash, store and register local files; `-` reads stdin. The same bytes again are the same job."""
+    """Hash, store and register local files; `-` reads stdin. The same bytes again are the same job.
+
+    A file that cannot be read, or that changes while it is read, is refused; the others are stored (exit 3).
+    """
     if name is not None and len(files) > 1:
         raise BadInput("--name goes with one file")
     bad = 0
+    sources = [stdin_bytes() if file == "-" else file for file in files]
     with call.depot(create=True) as depot:
-        for file in files:
-            source = sys.stdin.buffer if file == "-" else file
+        for file, source in zip(files, sources, strict=True):
             try:
                 got = depot.put(source, name=name, artifact_type=artifact_type, content_type=content_type)
             except BadInput as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import signal
 import sys
@@ -45,6 +44,7 @@ def command(
     except ModuleNotFoundError as missing:
         raise click.UsageError(f"serve needs the package {missing.name}: pip install 'longshore[serve]'") from None
     from longshore.depot import AsyncDepot
+    from longshore.depot.sync_depot import drive
 
     settings = ServerLimits(
         host=host or call.settings.serve.host,
@@ -69,5 +69,5 @@ def command(
 
     call.tell_new()
     with AsyncDepot.open(settings=call.settings) as depot:
-        number = asyncio.run(serve(depot, settings, tell, link=link))
+        number = drive(serve(depot, settings, tell, link=link))
     return {signal.SIGINT: 130, signal.SIGTERM: 143}.get(number, 0)  # type: ignore[call-overload, no-any-return]

@@ -7,6 +7,7 @@ So a blob that is being published at this moment is never lost: its intent was c
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from longshore.ledger import Ledger
     from longshore.store import Store, StoredBlob
 
+log = logging.getLogger(__name__)
 UNNAMED: Final = "no row names it"
 failpoints.declare("gc.quarantined", "gc.removed")
 
@@ -31,7 +33,7 @@ class Collected:
     scope: Scope
     sha256: str
     size_bytes: int
-    action: str  # quarantined | removed | would_quarantine | would_remove
+    action: str  # quarantined | removed | would_quarantine | would_remove | failed
     why: str
 
 
@@ -42,9 +44,17 @@ class Collection:
     items: list[Collected] = field(default_factory=list)
     bytes: int = 0  # removed
 
+    @property
+    def failed(self) -> int:
+        """The number of items that could not be moved or removed."""
+        return sum(item.action == "failed" for item in self.items)
+
 
 def collect(ledger: Ledger, store: Store, *, grace_s: float, dry_run: bool = False) -> Collection:
-    """Quarantine unreferenced blobs; remove blobs that were in quarantine longer than the grace period."""
+    """Quarantine unreferenced blobs; remove blobs that were in quarantine longer than the grace period.
+
+    An item that cannot be moved or removed is reported as `failed`, and the next one follows.
+    """
     found = Collection()
     now = ledger.now()
     if not dry_run:
@@ -55,18 +65,23 @@ def collect(ledger: Ledger, store: Store, *, grace_s: float, dry_run: bool = Fal
         age_s = (now - old.at) / SECOND
         if age_s < grace_s:
             continue
-        if not dry_run:
-            store.forget(old.scope, old.name)
-            failpoints.hit("gc.removed")
-        found.bytes += old.size_bytes
-        action = "would_remove" if dry_run else "removed"
-        why = f"in quarantine for {age_s / 3600:.1f} h"
+        action, why = "would_remove" if dry_run else "removed", f"in quarantine for {age_s / 3600:.1f} h"
+        try:
+            if not dry_run:
+                store.forget(old.scope, old.name)
+                failpoints.hit("gc.removed")
+            found.bytes += old.size_bytes
+        except StoreError as error:
+            action, why = "failed", str(error)
         found.items.append(Collected(old.scope, old.sha256 or "", old.size_bytes, action, why))
     for held in _unreferenced(ledger, store):
-        if not dry_run and not _put_away(ledger, store, held, now):
-            continue
-        action = "would_quarantine" if dry_run else "quarantined"
-        found.items.append(Collected(held.scope, held.sha256, held.size_bytes, action, UNNAMED))
+        action, why = "would_quarantine" if dry_run else "quarantined", UNNAMED
+        try:
+            if not dry_run and not _put_away(ledger, store, held, now):
+                continue
+        except StoreError as error:
+            action, why = "failed", str(error)
+        found.items.append(Collected(held.scope, held.sha256, held.size_bytes, action, why))
     return found
 
 
@@ -76,7 +91,10 @@ def give_back(ledger: Ledger, store: Store) -> None:
         if old.sha256 is None or old.why != UNNAMED or store.stat(old.scope, old.sha256) is not None:
             continue
         if ledger.read(referenced, old.scope, [old.sha256]):
-            store.restore(old.scope, old.name)
+            try:
+                store.restore(old.scope, old.name)
+            except StoreError as error:  # the others come back, and the next pass tries again
+                log.warning("blob %s could not be put back from quarantine: %s", old.sha256, error)
 
 
 def _unreferenced(ledger: Ledger, store: Store) -> Iterator[StoredBlob]:

@@ -8,9 +8,10 @@ import errno
 import fcntl
 import itertools
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from stat import S_ISREG
+from stat import S_ISDIR, S_ISLNK, S_ISREG
 from typing import BinaryIO, Final
 
 from longshore.errors import DiskFull, PublishFailed, StoreError, StoreUnavailable
@@ -25,6 +26,7 @@ BLOCK: Final = 4096
 _KEEP_SIZE: Final = 1
 _FICLONE: Final = 0x40049409
 _NO_REPLACE: Final = 1
+ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})  # no directory: nothing, or a link or a file
 NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
 NO_NOREPLACE: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 _WRITE_BEGIN: Final = 2  # SYNC_FILE_RANGE_WRITE: start, do not wait
@@ -148,7 +150,7 @@ def directories(parent: int, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
         try:
             fd = os.open(name, DIRECTORY, dir_fd=parent)
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            if error.errno in ABSENT:
                 continue
             raise
         try:
@@ -222,6 +224,23 @@ def exists(name: str, parent: int) -> bool:
     return True
 
 
+def is_directory(name: str, parent: int) -> bool:
+    """Return whether a name is a directory, not a link to one."""
+    return S_ISDIR(_mode(name, parent))
+
+
+def is_link(name: str, parent: int) -> bool:
+    """Return whether a name is a symbolic link."""
+    return S_ISLNK(_mode(name, parent))
+
+
+def _mode(name: str, parent: int) -> int:
+    try:
+        return os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return 0
+
+
 def unlink(name: str, parent: int) -> bool:
     """Remove a name; return False if it was already gone."""
     try:
@@ -229,6 +248,16 @@ def unlink(name: str, parent: int) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def remove_tree(name: str, parent: int) -> None:
+    """Remove a name, and if it is a directory everything below it; never follow a link."""
+    try:
+        unlink(name, parent)
+    except (IsADirectoryError, PermissionError):  # POSIX allows EPERM for a directory
+        if not is_directory(name, parent):
+            raise
+        shutil.rmtree(name, dir_fd=parent)
 
 
 @contextlib.contextmanager

@@ -158,24 +158,33 @@ class BlobDirectories:
     def at(self, scope: Scope, pointer: str) -> Iterator[tuple[int, str]]:
         """Open the directory of a blob and yield it with the blob's file name."""
         place = blob_names.parse(scope, pointer)
+        directory = self._opened(place)
+        if directory is None:
+            raise NotFound(f"blob {place.sha256} is not in the store")
         try:
-            directory = filesystem.open_path(tuple(filter(None, place[:3])), self.fd)
-            try:
-                yield directory, place.file
-            finally:
-                os.close(directory)
+            yield directory, place.file
         except FileNotFoundError:
             raise NotFound(f"blob {place.sha256} is not in the store") from None
         except OSError as error:
+            raise filesystem.typed(error, f"blob {place.sha256}") from error
+        finally:
+            os.close(directory)
+
+    def _opened(self, place: blob_names.Place) -> int | None:
+        """Open the directory of a blob; None if it is missing, or if a link or a file has its name."""
+        try:
+            return filesystem.open_path(tuple(filter(None, place[:3])), self.fd)
+        except OSError as error:
+            if error.errno in filesystem.ABSENT:
+                return None
             raise filesystem.typed(error, f"blob {place.sha256}") from error
 
     def look_up(self, scope: Scope, sha256: str) -> tuple[str, int] | None:
         """Find a blob by its hash: pointer and size."""
         width = self.width
         wanted = blob_names.place(scope, blob_names.check_sha256(sha256), "", width)
-        try:
-            directory = filesystem.open_path(tuple(filter(None, wanted[:3])), self.fd)
-        except FileNotFoundError:
+        directory = self._opened(wanted)
+        if directory is None:
             return None
         try:
             for ext in itertools.chain(blob_names.EXTENSIONS, _other_extensions(directory, sha256)):

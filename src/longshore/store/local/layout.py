@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from stat import S_ISREG
+from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING, Any, Final
 
 from longshore.errors import NotFound
@@ -66,19 +66,30 @@ def _of_a_tenant(entry: os.DirEntry[str]) -> bool:
 def sizes(root: int, scope: Scope, pointers: Sequence[str]) -> list[int | None]:
     """Return the size of each blob below an open directory, or None for a missing one.
 
-    This takes one `stat` per blob, the cheapest call that returns a size. (Reading directories returns names only.)
+    This takes one `stat` per blob, the cheapest call that returns a size. (Reading directories returns names only.) It would
+    follow a link in the place of a directory, which no other operation does, so each directory is checked once.
     """
     ours = re.compile(
         re.escape(blob_names.prefix(scope)) + r"(?:([0-9a-f]{1,63})/(?=\1))?+[0-9a-f]{64}(?:\.[a-z0-9]{1,8}){0,2}+"
     ).fullmatch
     found: list[int | None] = []
+    real: dict[str, bool] = {}
     for pointer in pointers:
         try:
             # A pointer that does not have the usual form is parsed and validated.
             path = pointer if ours(pointer) else blob_names.parse(scope, pointer).pointer
-            stat = os.stat(path, dir_fd=root, follow_symlinks=False)
+            directory = path.rpartition("/")[0]
+            if directory not in real:
+                real[directory] = _is_real(root, directory)
+            stat = os.stat(path, dir_fd=root, follow_symlinks=False) if real[directory] else None
         except (FileNotFoundError, NotADirectoryError, NotFound):
-            found.append(None)
-        else:
-            found.append(stat.st_size if S_ISREG(stat.st_mode) else None)
+            stat = None
+        found.append(stat.st_size if stat is not None and S_ISREG(stat.st_mode) else None)
     return found
+
+
+def _is_real(root: int, directory: str) -> bool:
+    """Return whether a path below an open directory consists of directories, not of links to them."""
+    names = directory.split("/")
+    paths = ("/".join(names[:depth]) for depth in range(1, len(names) + 1))
+    return all(S_ISDIR(os.stat(path, dir_fd=root, follow_symlinks=False).st_mode) for path in paths)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import logging
 import os
 import uuid
 from collections import defaultdict
@@ -41,6 +42,7 @@ from longshore.store.staging.staged_store import (
     write_small,
 )
 
+log = logging.getLogger(__name__)
 STAGING: Final = ".staging"
 failpoints.declare("stage.write", "stage.barrier", "link.dirsync", "clean.unlink", "blob.unlink", "blob.damaged")
 
@@ -160,7 +162,7 @@ class LocalStore(Recovering):
                     self._link_scope(scope, items, indices, results, _Aim(barrier, fresh))
                 except OSError as error:
                     for index in indices:
-                        results[index] = filesystem.typed(error, "opening the shelf")
+                        results[index] = filesystem.typed(error, _opening(self.root, scope, error))
             try:
                 barrier.wait()
             except OSError as error:
@@ -191,10 +193,10 @@ class LocalStore(Recovering):
         self, scope: Scope, shard: str, group: list[tuple[int, Staged]], results: list[Blob | StoreError], aim: _Aim
     ) -> None:
         try:
-            directory = self._shelf.open_shard(aim.project, scope, shard, aim.barrier, aim.fresh)
+            directory = self._open_or_repair(aim.project, scope, shard, aim.barrier, aim.fresh)
         except OSError as error:
             for index, _ in group:
-                results[index] = filesystem.typed(error, "opening a shard")
+                results[index] = filesystem.typed(error, _opening(self.root, scope, error, shard))
             return
         prefix = f"{aim.prefix}{shard}/" if shard else aim.prefix
         for index, item in group:
@@ -213,6 +215,20 @@ class LocalStore(Recovering):
             if not held:
                 self._shelf.add_to_count(scope.tenant_id, item.size_bytes)
         aim.barrier.take(directory)
+
+    def _open_or_repair(self, project: int, scope: Scope, shard: str, barrier: Barrier, fresh: set[Shard]) -> int:
+        """Open a shard. A file in its place goes to quarantine. A link may be somebody's intention and stays: refused."""
+        try:
+            return self._shelf.open_shard(project, scope, shard, barrier, fresh)
+        except OSError as error:
+            if error.errno not in filesystem.ABSENT or filesystem.is_link(shard, project):
+                raise
+        with self._linker.alone(REPAIR):
+            if not filesystem.is_directory(shard, project) and not filesystem.is_link(shard, project):
+                with contextlib.suppress(FileNotFoundError):
+                    name = self.staging.quarantine.take(scope, shard, project, why="in the place of a shard")
+                    log.warning("%s was not a directory; it was moved to quarantine as %s", shard, name)
+        return self._shelf.open_shard(project, scope, shard, barrier, fresh)
 
     def _publish(self, item: Staged, file: str, directory: int, small: int) -> bool:
         """Link an item; return True if the same bytes were already stored."""
@@ -306,7 +322,7 @@ class LocalStore(Recovering):
     def _open_shard(self, scope: Scope, shard: str, barrier: Barrier, fresh: set[Shard]) -> int:
         project = self._shelf.open_project(scope, barrier, fresh)
         try:
-            return self._shelf.open_shard(project, scope, shard, barrier, fresh)
+            return self._open_or_repair(project, scope, shard, barrier, fresh)
         finally:
             os.close(project)
 
@@ -379,7 +395,8 @@ class LocalStore(Recovering):
 
     def forget(self, scope: Scope, name: str) -> None:
         """Remove an item from quarantine permanently."""
-        self.staging.quarantine.forget(scope, name)
+        with filesystem.told(f"removing {name} from quarantine"):
+            self.staging.quarantine.forget(scope, name)
 
     def collect(self, older_than_s: float = 86_400.0) -> int:
         """Return 0: `parts` and `walk` list everything that a dead writer can leave."""
@@ -399,6 +416,13 @@ class LocalStore(Recovering):
         self._barriers.close()
         self.staging.close()
         self._shelf.close()
+
+
+def _opening(root: Path, scope: Scope, error: OSError, shard: str = "") -> str:
+    """Return what failed when a directory of the store was opened, with the remedy if something is in its place."""
+    directory = root / blob_names.prefix(scope) / shard
+    way = "; a link or a file is in the place of one of its directories: move it away"
+    return f"opening {directory}" + (way if error.errno in filesystem.ABSENT else "")
 
 
 def _by_scope(items: Sequence[Staged]) -> dict[Scope, list[int]]:

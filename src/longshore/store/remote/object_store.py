@@ -350,7 +350,8 @@ class RemoteStore(Recovering):
         try:
             blob_names.parse(scope, name.rpartition(".")[0])
         except NotFound:
-            self.staging.quarantine.forget(scope, name)
+            with filesystem.told(f"removing {name} from quarantine"):
+                self.staging.quarantine.forget(scope, name)
             return
         self.objects.delete(QUARANTINE + name)
 

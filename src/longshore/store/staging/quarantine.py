@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from longshore import failpoints
 from longshore.domain.model import Scope
+from longshore.store import blob_names
 from longshore.store.durability import filesystem
 from longshore.store.records import Quarantined
 from longshore.store.staging.parts import Part
@@ -94,7 +95,7 @@ class Quarantine:
             note = self._read_note(name)
             with contextlib.suppress(KeyError, TypeError, ValueError, FileNotFoundError):
                 size = os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_size
-                sha256 = None if name.startswith(_BODY) else name[:64]
+                sha256 = name[:64] if blob_names.is_blob(name[:64]) else None
                 why = str(note.get("why", ""))
                 yield Quarantined(Scope(*note["scope"]), name, sha256, size, int(note["at"]), why)
 
@@ -124,8 +125,9 @@ class Quarantine:
             self._remove(name)
 
     def _remove(self, name: str) -> None:
-        filesystem.unlink(name, self._fd)
-        filesystem.unlink(name + ".json", self._fd)
+        """Remove an item, then its note: an item without a note would never be removed."""
+        for one in (name, name + ".json"):
+            filesystem.remove_tree(one, self._fd)
 
 
 def now_us() -> int:

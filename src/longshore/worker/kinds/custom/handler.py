@@ -9,7 +9,6 @@ import shutil
 import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,15 +22,17 @@ from longshore.domain.model import Artifact, Blob, Lease, NewArtifact
 from longshore.domain.outcomes import Completed, Failed, Outcome, Reused
 from longshore.domain.transfer import content_checks
 from longshore.errors import BadInput, EffectInDoubt, LongshoreError, Reasoned
+from longshore.ledger.operations.effects import effect_failed, effect_in_doubt
 from longshore.ledger.operations.stages import report
 from longshore.ledger.queries.lookup import current_job, results
 from longshore.ledger.records import Intent
 from longshore.ledger.transaction import Tx
 from longshore.store import Staged
 from longshore.store.durability import filesystem
-from longshore.worker.kinds.custom.handler_io import open_result, print_to_stderr, restore_stdout
-from longshore.worker.kinds.custom.job_types import Input, JobFailed, JobType, Result, as_results, known_types, own_key
-from longshore.worker.kinds.custom.process_pool import HandlerError, ProcessPool, Task
+from longshore.worker.kinds.custom.async_handler import run_async
+from longshore.worker.kinds.custom.handler_io import open_result, restore_stdout
+from longshore.worker.kinds.custom.job_types import Input, JobFailed, JobType, Result, known_types, own_key
+from longshore.worker.kinds.custom.process_pool import ProcessPool, Task
 
 if TYPE_CHECKING:
     from longshore.ledger import Ledger
@@ -129,7 +130,8 @@ class CustomJobs:
     async def _run(self, kind: JobType, lease: Lease, inputs: tuple[Input, ...], scratch: Path) -> list[Result]:
         params = dict(lease.job.request.params)
         if kind.is_async:
-            return await self._run_here(kind, params, inputs, LocalContext(self._ledger, lease, scratch))
+            context = LocalContext(self._ledger, lease, scratch)
+            return await run_async(kind.function, (list(inputs), params, context), kind.time_limit_s)
         task = Task(kind.address, inputs, params, lease.job_id, lease.job.attempts + 1, scratch, kind.memory_bytes)
         near, stop = LocalContext(self._ledger, lease, scratch), threading.Event()
         working = self._thread(self._hands.work, task, kind.time_limit_s, near.answer, stop)
@@ -140,34 +142,6 @@ class CustomJobs:
             await asyncio.wait([working])
             raise
         return made
-
-    @staticmethod
-    async def _run_here(
-        kind: JobType, params: dict[str, Any], inputs: tuple[Input, ...], context: LocalContext
-    ) -> list[Result]:
-        running = asyncio.ensure_future(_guarded(kind.function, list(inputs), params, context))
-        try:
-            async with asyncio.timeout(kind.time_limit_s) as limit:
-                await asyncio.wait([running])  # is not canceled when the handler cancels itself
-            return as_results(running.result())
-        except asyncio.CancelledError:
-            if running.cancelled() and not _is_canceled():
-                raise HandlerError("CancelledError", "the handler raised CancelledError") from None
-            raise
-        except TimeoutError:
-            if not limit.expired():
-                raise HandlerError("TimeoutError", traceback.format_exc()) from None
-            raise Reasoned("handler_timeout", f"the handler took longer than {kind.time_limit_s:g} s") from None
-        except (JobFailed, Reasoned, EffectInDoubt):
-            raise
-        except BadInput as error:
-            raise Reasoned("bad_result", str(error)) from None
-        except Exception as error:  # noqa: BLE001 -- third-party code may raise anything
-            raise HandlerError(type(error).__name__, traceback.format_exc()) from None
-        finally:
-            if not running.done():
-                running.cancel()
-                await asyncio.gather(running, return_exceptions=True)
 
     # ── results ──
 
@@ -223,20 +197,6 @@ def same_work(tx: Tx, lease: Lease) -> tuple[str, list[Artifact]] | None:
     return (job.job_id, made) if whole else None
 
 
-async def _guarded(function: Callable[..., Any], *arguments: object) -> Any:
-    """Call an async handler: what it prints goes to stderr, and SystemExit ends its attempt, not the worker."""
-    try:
-        with print_to_stderr():
-            return await function(*arguments)
-    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-        raise HandlerError(type(error).__name__, traceback.format_exc()) from None
-
-
-def _is_canceled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 def _small(lease: Lease, result: Result, body: bytes) -> Staged:
     kind = _content_type(result, body[: content_checks.JUDGE_BYTES])
     return Staged(lease.scope, lease.job_id, lease.epoch, hashlib.sha256(body).hexdigest(), len(body), kind, body)
@@ -254,6 +214,7 @@ class LocalContext:
     def __init__(self, ledger: Ledger, lease: Lease, scratch: Path) -> None:
         self._ledger, self._lease = ledger, lease
         self._reported = 0.0
+        self._opaque: set[str] = set()  # keys of the opaque effects that this attempt began
         self.job_id, self.attempt, self.scratch = lease.job_id, lease.job.attempts + 1, scratch
 
     def answer(self, kind: str, value: Any) -> Any:
@@ -299,11 +260,22 @@ class LocalContext:
         return False
 
     def _begin(self, kind: str, effect_class: Any, extras: dict[str, Any]) -> tuple[str, Any]:
-        intent = Intent(self._lease, kind, op_key(kind, self.job_id, **extras), effect_class)
+        key = op_key(kind, self.job_id, **extras)
+        if effect_class == "opaque":
+            self._opaque.add(key)
+        intent = Intent(self._lease, kind, key, effect_class)
         begun = self._ledger.begin([intent])[0]
         if isinstance(begun, LongshoreError):
             raise begun
         return begun.state, begun.result
 
     def _confirm(self, kind: str, extras: dict[str, Any], result: dict[str, Any]) -> None:
-        self._ledger.confirm(self._lease, op_key(kind, self.job_id, **extras), result)
+        key = op_key(kind, self.job_id, **extras)
+        try:
+            self._ledger.confirm(self._lease, key, result)
+        except BadInput as error:  # the effect has happened, but its result cannot be stored
+            if key not in self._opaque:
+                self._ledger.write(effect_failed, self._lease, key, type(error).__name__)
+                raise
+            self._ledger.write(effect_in_doubt, self._lease, key)
+            raise EffectInDoubt(f"the effect {kind} has happened, but its result cannot be stored: {error}") from None

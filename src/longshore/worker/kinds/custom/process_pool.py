@@ -166,6 +166,8 @@ class ProcessPool:
 def _error(kind: str, message: str, again: bool, trace: str) -> Exception:
     if kind == "JobFailed":
         return JobFailed(message, again=again)
+    if kind == "EffectInDoubt":
+        return EffectInDoubt(message)
     if kind == "bad_result":
         return Reasoned("bad_result", message)
     return HandlerError(kind, trace)
@@ -271,6 +273,8 @@ def _attempt(context: RemoteContext, task: Task) -> tuple[str, Any]:
         results = [_spooled(result, place, task.scratch) for place, result in enumerate(as_results(value))]
     except JobFailed as error:
         return "error", ("JobFailed", error.message, error.again, "")
+    except EffectInDoubt as error:
+        return "error", ("EffectInDoubt", str(error), False, "")
     except ValueError as error:
         kind = "bad_result" if isinstance(error, LongshoreError) else type(error).__name__
         return "error", (kind, str(error), True, traceback.format_exc())
