@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from stat import S_ISDIR, S_ISLNK, S_ISREG
+from stat import S_ISDIR, S_ISREG
 from typing import BinaryIO, Final
 
 from longshore.errors import DiskFull, PublishFailed, StoreError, StoreUnavailable
@@ -226,19 +226,10 @@ def exists(name: str, parent: int) -> bool:
 
 def is_directory(name: str, parent: int) -> bool:
     """Return whether a name is a directory, not a link to one."""
-    return S_ISDIR(_mode(name, parent))
-
-
-def is_link(name: str, parent: int) -> bool:
-    """Return whether a name is a symbolic link."""
-    return S_ISLNK(_mode(name, parent))
-
-
-def _mode(name: str, parent: int) -> int:
     try:
-        return os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+        return S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
     except FileNotFoundError:
-        return 0
+        return False
 
 
 def unlink(name: str, parent: int) -> bool:

@@ -196,7 +196,7 @@ class LocalStore(Recovering):
             directory = self._open_or_repair(aim.project, scope, shard, aim.barrier, aim.fresh)
         except OSError as error:
             for index, _ in group:
-                results[index] = filesystem.typed(error, _opening(self.root, scope, error, shard))
+                results[index] = filesystem.typed(error, "opening a shard")
             return
         prefix = f"{aim.prefix}{shard}/" if shard else aim.prefix
         for index, item in group:
@@ -217,14 +217,14 @@ class LocalStore(Recovering):
         aim.barrier.take(directory)
 
     def _open_or_repair(self, project: int, scope: Scope, shard: str, barrier: Barrier, fresh: set[Shard]) -> int:
-        """Open a shard. A file in its place goes to quarantine. A link may be somebody's intention and stays: refused."""
+        """Open a shard. A link or a file in its place goes to quarantine: no blob can be read or written through it."""
         try:
             return self._shelf.open_shard(project, scope, shard, barrier, fresh)
         except OSError as error:
-            if error.errno not in filesystem.ABSENT or filesystem.is_link(shard, project):
+            if error.errno not in filesystem.ABSENT:
                 raise
         with self._linker.alone(REPAIR):
-            if not filesystem.is_directory(shard, project) and not filesystem.is_link(shard, project):
+            if not filesystem.is_directory(shard, project):
                 with contextlib.suppress(FileNotFoundError):
                     name = self.staging.quarantine.take(scope, shard, project, why="in the place of a shard")
                     log.warning("%s was not a directory; it was moved to quarantine as %s", shard, name)
@@ -418,9 +418,9 @@ class LocalStore(Recovering):
         self._shelf.close()
 
 
-def _opening(root: Path, scope: Scope, error: OSError, shard: str = "") -> str:
-    """Return what failed when a directory of the store was opened, with the remedy if something is in its place."""
-    directory = root / blob_names.prefix(scope) / shard
+def _opening(root: Path, scope: Scope, error: OSError) -> str:
+    """Return what failed when the directory of a project was opened, with the remedy if something is in its place."""
+    directory = root / blob_names.prefix(scope)
     way = "; a link or a file is in the place of one of its directories: move it away"
     return f"opening {directory}" + (way if error.errno in filesystem.ABSENT else "")
 
