@@ -258,9 +258,11 @@ def test_a_planted_link_is_never_followed(store: LocalStore, tmp_path: Path, wha
         (store.root / "acme/corpus" / item.sha256[:2] / item.sha256).symlink_to(outside / "victim")
     assert store.stage([item]) == [None]
     [outcome] = store.link([item])
-    if what == "blob":  # the link goes to quarantine, the blob takes its place
+    if what in ("shard", "blob"):  # the link goes to quarantine, the blob or its directory takes its place
         assert isinstance(outcome, Blob)
         assert store.check(SCOPE, outcome.pointer, item.sha256, 5) is None
+        assert not (store.root / "acme/corpus" / item.sha256[:2]).is_symlink()
+        assert not (store.root / outcome.pointer).is_symlink()
     else:
         assert isinstance(outcome, StoreError)
     assert sorted(path.name for path in outside.iterdir()) == ["victim"]
