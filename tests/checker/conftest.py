@@ -22,7 +22,7 @@ SCOPE = Scope()
 
 
 @dataclass
-class Yard:
+class CheckedDepot:
     """Where the depot lies, and ways to damage it that go round every check."""
 
     ledger: Path
@@ -45,9 +45,9 @@ class Yard:
 
 
 @pytest.fixture
-def runtime(tmp_path: Path) -> Yard:
+def runtime(tmp_path: Path) -> CheckedDepot:
     """Three downloads completed, one of them the same bytes as another, one skipped, one failed, one waiting."""
-    place = Yard(tmp_path / "ledger.sqlite3", tmp_path / "store")
+    place = CheckedDepot(tmp_path / "ledger.sqlite3", tmp_path / "store")
     with Ledger.open(place.ledger, create=True) as ledger:
         store = open_store(place.store)
         urls = [f"https://example.org/{n}" for n in range(6)]

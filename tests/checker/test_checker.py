@@ -12,7 +12,7 @@ from longshore.checker import check
 from longshore.checker.check import HEALABLE, SENTENCES, LocalFiles
 from longshore.checker.connections import statements
 from longshore.errors import Damaged, NoDepot
-from tests.checker.conftest import Yard
+from tests.checker.conftest import CheckedDepot
 
 FIRST = "(SELECT MIN(seq) FROM jobs WHERE status = 'completed')"
 FIRST_ID = "(SELECT MIN(job_id) FROM jobs WHERE status = 'completed')"
@@ -53,11 +53,11 @@ LEDGER_DAMAGE = {
 }
 
 
-def kinds(runtime: Yard) -> set[str]:
+def kinds(runtime: CheckedDepot) -> set[str]:
     return {finding.kind for finding in check(str(runtime.ledger), LocalFiles(runtime.store)).findings}
 
 
-def test_a_sound_depot_has_no_findings(runtime: Yard) -> None:
+def test_a_sound_depot_has_no_findings(runtime: CheckedDepot) -> None:
     report = check(str(runtime.ledger), LocalFiles(runtime.store))
     assert report.findings == []
     assert report.artifacts == 3
@@ -65,12 +65,12 @@ def test_a_sound_depot_has_no_findings(runtime: Yard) -> None:
 
 
 @pytest.mark.parametrize("kind", LEDGER_DAMAGE)
-def test_damage_in_the_ledger_is_named(runtime: Yard, kind: str) -> None:
+def test_damage_in_the_ledger_is_named(runtime: CheckedDepot, kind: str) -> None:
     runtime.spoil(LEDGER_DAMAGE[kind])
     assert kind in kinds(runtime)
 
 
-def test_a_flipped_bit_is_named(runtime: Yard) -> None:
+def test_a_flipped_bit_is_named(runtime: CheckedDepot) -> None:
     blob = runtime.blobs()[0]
     blob.chmod(0o600)
     body = bytearray(blob.read_bytes())
@@ -80,34 +80,34 @@ def test_a_flipped_bit_is_named(runtime: Yard) -> None:
     assert kinds(runtime) == {"file_wrong_hash"}
 
 
-def test_a_blob_that_can_be_written_is_named(runtime: Yard) -> None:
+def test_a_blob_that_can_be_written_is_named(runtime: CheckedDepot) -> None:
     runtime.blobs()[0].chmod(0o644)
     assert kinds(runtime) == {"file_writable"}
 
 
-def test_a_lost_file_is_named(runtime: Yard) -> None:
+def test_a_lost_file_is_named(runtime: CheckedDepot) -> None:
     runtime.blobs()[0].unlink()
     assert kinds(runtime) == {"file_missing"}
 
 
-def test_a_foreign_file_is_named(runtime: Yard) -> None:
+def test_a_foreign_file_is_named(runtime: CheckedDepot) -> None:
     (runtime.blobs()[0].parent / "notes.txt").write_text("mine")
     assert kinds(runtime) == {"file_foreign"}
 
 
-def test_a_part_that_nobody_comes_back_to_is_named(runtime: Yard) -> None:
+def test_a_part_that_nobody_comes_back_to_is_named(runtime: CheckedDepot) -> None:
     part = runtime.store / ".staging" / "parts" / "gone"
     part.mkdir(parents=True)
     (part / "facts.json").write_text(json.dumps({"job_id": "gone"}))
     assert kinds(runtime) == {"part_left"}
 
 
-def test_a_job_that_was_promised_and_is_not_there_is_named(runtime: Yard) -> None:
+def test_a_job_that_was_promised_and_is_not_there_is_named(runtime: CheckedDepot) -> None:
     report = check(str(runtime.ledger), LocalFiles(runtime.store), acknowledged=["never-planned"])
     assert [(finding.kind, finding.subject) for finding in report.findings] == [("job_lost", "never-planned")]
 
 
-def test_a_corrupted_page_is_refused_or_named(runtime: Yard) -> None:
+def test_a_corrupted_page_is_refused_or_named(runtime: CheckedDepot) -> None:
     """Whatever is read of a damaged file, the answer is never silence."""
     size = runtime.ledger.stat().st_size
     with open(runtime.ledger, "r+b") as file:
@@ -121,7 +121,7 @@ def test_a_corrupted_page_is_refused_or_named(runtime: Yard) -> None:
     assert "ledger_damaged" in found
 
 
-def test_no_ledger_is_said_plainly(runtime: Yard) -> None:
+def test_no_ledger_is_said_plainly(runtime: CheckedDepot) -> None:
     shutil.move(runtime.ledger, runtime.ledger.with_suffix(".away"))
     with pytest.raises(NoDepot):
         check(str(runtime.ledger), None)

@@ -15,7 +15,7 @@ from longshore.domain.identity.requests import download_request
 from longshore.domain.model import SECOND, Scope, Status
 from longshore.exports.read_ledger import manifest_rows
 from longshore.ledger import Ledger
-from tests.checker.conftest import Yard
+from tests.checker.conftest import CheckedDepot
 from tests.checker.conftest import runtime as runtime  # noqa: PLC0414 - the fixture
 
 SCOPE = Scope()
@@ -25,7 +25,7 @@ def later(ledger: Ledger) -> int:
     return ledger.now() + SECOND
 
 
-def test_only_what_is_over_and_unused_is_forgotten(runtime: Yard, tmp_path: Path) -> None:
+def test_only_what_is_over_and_unused_is_forgotten(runtime: CheckedDepot, tmp_path: Path) -> None:
     with Ledger.open(runtime.ledger) as ledger:
         before = {row.job_id: row for row in manifest_rows(ledger, SCOPE)}
         done = purge.retire(ledger, SCOPE, before=later(ledger), target=tmp_path / "archive")
@@ -38,7 +38,7 @@ def test_only_what_is_over_and_unused_is_forgotten(runtime: Yard, tmp_path: Path
     assert check(str(runtime.ledger), LocalFiles(runtime.store)).findings == []
 
 
-def test_the_archive_reads_back_equal(runtime: Yard, tmp_path: Path) -> None:
+def test_the_archive_reads_back_equal(runtime: CheckedDepot, tmp_path: Path) -> None:
     with Ledger.open(runtime.ledger) as ledger:
         before = {row.job_id: row for row in manifest_rows(ledger, SCOPE)}
         done = purge.retire(ledger, SCOPE, before=later(ledger), target=tmp_path / "archive")
@@ -52,7 +52,7 @@ def test_the_archive_reads_back_equal(runtime: Yard, tmp_path: Path) -> None:
         )
 
 
-def test_planning_again_returns_what_was_forgotten(runtime: Yard, tmp_path: Path) -> None:
+def test_planning_again_returns_what_was_forgotten(runtime: CheckedDepot, tmp_path: Path) -> None:
     """A skipped job's tombstone answers: nothing is fetched again. A failed one's too, unless asked for again."""
     with Ledger.open(runtime.ledger) as ledger:
         before = {row.job_id: row for row in manifest_rows(ledger, SCOPE)}
@@ -67,14 +67,14 @@ def test_planning_again_returns_what_was_forgotten(runtime: Yard, tmp_path: Path
         assert again.created
 
 
-def test_nothing_young_goes(runtime: Yard, tmp_path: Path) -> None:
+def test_nothing_young_goes(runtime: CheckedDepot, tmp_path: Path) -> None:
     with Ledger.open(runtime.ledger) as ledger:
         done = purge.retire(ledger, SCOPE, before=ledger.now() - 3600 * SECOND, target=tmp_path / "archive")
     assert done.jobs == 0
     assert not (tmp_path / "archive").exists()
 
 
-def test_a_dry_run_changes_nothing(runtime: Yard, tmp_path: Path) -> None:
+def test_a_dry_run_changes_nothing(runtime: CheckedDepot, tmp_path: Path) -> None:
     with Ledger.open(runtime.ledger) as ledger:
         before = list(manifest_rows(ledger, SCOPE))
         done = purge.retire(ledger, SCOPE, before=later(ledger), target=tmp_path / "archive", dry_run=True)
@@ -83,7 +83,7 @@ def test_a_dry_run_changes_nothing(runtime: Yard, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("point", ["purge.archive", "purge.archived", "purge.delete"])
-def test_a_crash_loses_nothing_and_the_next_purge_finishes(runtime: Yard, tmp_path: Path, point: str) -> None:
+def test_a_crash_loses_nothing_and_the_next_purge_finishes(runtime: CheckedDepot, tmp_path: Path, point: str) -> None:
     with Ledger.open(runtime.ledger) as ledger:
         before = {row.job_id for row in manifest_rows(ledger, SCOPE)}
         when = later(ledger)

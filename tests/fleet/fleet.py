@@ -147,7 +147,7 @@ class Fleet:
             self.host()
         command = [sys.executable, "-m", "longshore", *words]
         env = environment(
-            self.hosts[0].env | {"LONGSHORE_DEPOT": str(self._folder / "desk"), "LONGSHORE_LEDGER": self.dsn}
+            self.hosts[0].env | {"LONGSHORE_DEPOT": str(self._folder / "service"), "LONGSHORE_LEDGER": self.dsn}
         )
         env |= {"LONGSHORE_S3__ENDPOINT": self.weed.url, **extra}
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)

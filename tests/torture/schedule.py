@@ -16,7 +16,7 @@ POINTS = (
     "reconcile.quarantined", "reconcile.marked", "reconcile.end",
 )  # fmt: skip
 RAISED = ("5", "28", "24", "30")  # EIO, ENOSPC, EMFILE, EROFS
-MISHAPS = (
+FAULTY = (
     "503", "429", "cut", "reset", "hang", "drip", "chunked", "no_end", "no_ranges", "range_start", "range_total",
     "range_garbage", "range_short", "range_etag", "partial", "416", "empty", "garbage", "overlong", "redirect",
 )  # fmt: skip
@@ -41,7 +41,7 @@ class Body:
 
     number: int
     size: int
-    mishaps: tuple[str, ...]
+    faults: tuple[str, ...]
     versions: int  # the object changes so many times
     gone: bool  # 404, for good
 
@@ -111,11 +111,11 @@ def schedule(seed: int, size: Size = SHORT) -> Schedule:
 def _body(draw: random.Random, number: int) -> Body:
     large = draw.random() < 0.1
     size = draw.randrange(300_000, 900_000) if large else draw.randrange(1, 40_000)
-    mishaps = [draw.choice(MISHAPS) for _ in range(draw.choice((0, 0, 1, 1, 2, 4)))]
-    while mishaps.count("partial") > 1:  # a second part instead of the whole is final, and the body has to complete
-        mishaps.remove("partial")
+    faults = [draw.choice(FAULTY) for _ in range(draw.choice((0, 0, 1, 1, 2, 4)))]
+    while faults.count("partial") > 1:  # a second part instead of the whole is final, and the body has to complete
+        faults.remove("partial")
     twin = number > 10 and draw.random() < 0.1  # the same bytes as an earlier one
-    body = Body(number, size, tuple(mishaps), draw.choice((0, 0, 0, 1, 2)), draw.random() < 0.05)
+    body = Body(number, size, tuple(faults), draw.choice((0, 0, 0, 1, 2)), draw.random() < 0.05)
     return replace(body, size=1_000 + number % 10, versions=0, gone=False) if twin else body
 
 

@@ -69,7 +69,7 @@ def things(body: Body) -> list[Thing]:
     ]
 
 
-def mishap(kind: str, thing: Thing, elsewhere: str) -> Behaviour:
+def failure(kind: str, thing: Thing, elsewhere: str) -> Behaviour:
     """Give what a server does instead of being honest."""
     half = len(thing.body) // 2
     made: dict[str, Callable[[], Behaviour]] = {
@@ -102,11 +102,11 @@ def script(body: Body, origin: Origin) -> str:
         return origin.add(path, lies.status(404))
     origin.add(f"/honest{path}", versions[-1])
     played: list[Behaviour] = []
-    for place, kind in enumerate(body.mishaps):
+    for place, kind in enumerate(body.faults):
         thing = versions[min(place, len(versions) - 1)]
         if kind.startswith("range_") or kind == "416":
             played.append(lies.cut(thing, len(thing.body) * 2 // 3))
-        played.append(mishap(kind, thing, origin.url(f"/honest{path}")))
+        played.append(failure(kind, thing, origin.url(f"/honest{path}")))
     return origin.add(path, *played, versions[-1])
 
 

@@ -164,8 +164,8 @@ class Struck:
         """One more run: everything is there, once, right; what a crash left behind, reconcile takes away."""
         with self.open() as again:
             again.add(self.urls)
-            tally = again.run()
-            assert (tally.failed, tally.left) == (0, False)
+            result = again.run()
+            assert (result.failed, result.left) == (0, False)
         assert self.findings(healed=False) == []
         with self.open() as held:
             got = held.get(self.urls)

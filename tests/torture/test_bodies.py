@@ -68,8 +68,8 @@ def test_the_supervisor_and_all_its_workers_are_killed_together(tmp_path: Path, 
         os.kill(pid, signal.SIGKILL)
     fleet.wait()
     with longshore.open(depot, **SETTINGS) as again:
-        tally = again.run()
-        assert (tally.failed, tally.left) == (0, False)
+        result = again.run()
+        assert (result.failed, result.left) == (0, False)
         assert all(one.ok for one in again.get(urls))
         again.reconcile()
     assert crashing.findings(depot, healed=True) == []
@@ -94,8 +94,8 @@ def test_nobody_is_left_behind_when_the_supervisor_dies(tmp_path: Path, origin: 
     fleet.wait()
     eventually(lambda: not any(alive(pid) for pid in workers), "its workers end", 120)
     with longshore.open(depot, **SETTINGS) as again:
-        tally = again.run(max_wait_s=60)
-        assert (tally.failed, tally.left) == (0, False)
+        result = again.run(max_wait_s=60)
+        assert (result.failed, result.left) == (0, False)
     assert crashing.findings(depot, healed=False) == []
 
 

@@ -28,10 +28,10 @@ ROOT = Path(__file__).resolve().parents[2]
 ELSEWHERE = {
     "tests/worker/test_crashes.py": tuple(REACHED),
     "tests/store/test_crash.py": tuple(STEPS),
-    "tests/cli/test_operating.py": ("put.staged", "put.planned", "put.linked", "put.settled", "reconcile.uploads"),
+    "tests/cli/test_maintenance_commands.py": ("put.staged", "put.planned", "put.linked", "put.settled", "reconcile.uploads"),
     "tests/ledger/test_schema.py": ("schema.create", "schema.rename", "schema.migrate"),
     "tests/web/test_serve.py": ("web.planned",),
-    "tests/cli/test_moving.py": ("copy.page", "copy.finish"),
+    "tests/cli/test_copy_commands.py": ("copy.page", "copy.finish"),
     "tests/worker/torrent/test_command.py": (
         "torrent.add.before", "torrent.add.after", "torrent.adopt.before", "torrent.cancel.before",
         "torrent.cancel.after", "torrent.cycle", "torrent.import.leased", "torrent.import.hashed",

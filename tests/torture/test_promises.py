@@ -116,12 +116,12 @@ def test_every_publish_goes_its_way_in_order(tmp_path: Path, origin: Origin) -> 
         for place, (_, call, rest) in enumerate(lines)
         if call in ("fsync", "fdatasync") and "ledger.db-wal" in rest
     ]
-    shelf = [
+    directory_syncs = [
         place
         for place in synced
         if place > link and re.search(r"/default/default(/[0-9a-f]{2})?>|syncfs", lines[place][2] + lines[place][1])
     ]
     assert max(place for place in body if place < link) < max(place for place in synced if place < link)
     assert [place for place in ledger if place < link], "the intent is durable before the link"
-    assert shelf, "the directory is made durable after the link"
-    assert [place for place in ledger if place > shelf[0]], "the row is committed after that"
+    assert directory_syncs, "the directory is made durable after the link"
+    assert [place for place in ledger if place > directory_syncs[0]], "the row is committed after that"

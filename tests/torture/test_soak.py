@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.torture.schedule import FAULTS, LONG, MISHAPS, POINTS, SHORT, Size, schedule
+from tests.torture.schedule import FAULTS, FAULTY, LONG, POINTS, SHORT, Size, schedule
 from tests.torture.soak import soak
 
 MIB = 1 << 20
@@ -36,7 +36,7 @@ def test_this_seed_stays_what_it_was() -> None:
 def test_every_kind_of_fault_comes_up() -> None:
     drawn = schedule(1, LONG)
     assert {fault.kind for faults in drawn.rounds for fault in faults} == set(FAULTS)
-    assert {kind for body in drawn.bodies for kind in body.mishaps} == set(MISHAPS)
+    assert {kind for body in drawn.bodies for kind in body.faults} == set(FAULTY)
     assert {fault.point for faults in drawn.rounds for fault in faults} <= {*POINTS, ""}
     assert any(body.gone for body in drawn.bodies)
     assert {fault.kind for faults in schedule(3).rounds for fault in faults} == set(

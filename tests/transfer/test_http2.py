@@ -13,7 +13,7 @@ from longshore.transfer import Discard, FetchRequest, Memory, Transfer
 from tests.support.frames import REFUSED, FrameServer, Script, body, goaway, head, reset
 from tests.support.origin import Origin, Thing, raw, stamped
 from tests.support.settings import tuned
-from tests.transfer.test_servers import _context
+from tests.transfer.test_real_servers import _context
 from tests.transfer.wire import within
 
 BODY = stamped(1, 40_000)

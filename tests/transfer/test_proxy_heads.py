@@ -15,7 +15,7 @@ from longshore.errors import Reasoned
 from longshore.transfer import FetchRequest, Memory, Transfer
 from tests.support.origin import Origin, Thing, status
 from tests.support.settings import tuned
-from tests.transfer.test_servers import _context
+from tests.transfer.test_real_servers import _context
 from tests.transfer.wire import fails, fetch, within
 
 

@@ -136,7 +136,7 @@ def session(site: Site) -> dict[str, str]:
 
 
 def posts(site: Site) -> list[str]:
-    from tests.web.test_access import filled, table
+    from tests.web.test_auth import filled, table
 
     return [filled(path) for method, path, right in table(site) if method in ("POST", "PATCH") and right is not None]
 

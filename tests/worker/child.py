@@ -11,8 +11,8 @@ def main() -> None:
     where, *urls = sys.argv[1:]
     with longshore.open(where) as depot:
         depot.add(urls)
-        tally = depot.run(handle_signals=True)
-        print(tally.completed, tally.failed, tally.left, tally.stopped_by)
+        result = depot.run(handle_signals=True)
+        print(result.completed, result.failed, result.left, result.stopped_by)
 
 
 if __name__ == "__main__":

@@ -79,8 +79,8 @@ def _recover(depot: Path, urls: list[str]) -> None:
     """Run again: everything is there, once, right; what a crash left behind, reconcile takes away."""
     with longshore.open(depot, **SETTINGS) as again:
         again.add(urls)
-        tally = again.run()
-        assert (tally.failed, tally.left) == (0, False)
+        result = again.run()
+        assert (result.failed, result.left) == (0, False)
     assert crashing.findings(depot, healed=False) == []
     with longshore.open(depot, offline=True, **SETTINGS) as held:
         got = held.get(urls)

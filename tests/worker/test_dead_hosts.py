@@ -46,9 +46,9 @@ def test_a_dead_host_is_given_up_and_the_others_go_on(depot: Depot, origin: Orig
         depot.add([download_request(origin.add(f"/{n}", Thing(stamped(n, 500)))) for n in range(20)])
         notes: list[RunEvent] = []
         began = time.monotonic()
-        tally = depot.run(max_wait_s=PATIENCE_S, on_note=notes.append)
+        result = depot.run(max_wait_s=PATIENCE_S, on_note=notes.append)
         assert time.monotonic() - began < 20
-    assert (tally.completed, tally.failed) == (20, 120)
+    assert (result.completed, result.failed) == (20, 120)
     told = [note for note in notes if note.kind == "failed"]
     assert len({note.job_id for note in told}) == 120
     assert all(note.url and note.facts["reason"] == "connect" for note in told)
@@ -146,9 +146,9 @@ def test_never_means_never(make_depot: MakeDepot) -> None:
     depot = make_depot(hosts={**QUICK, "give_up_s": 0}, retry={"base_s": 0.05, "cap_s": 0.5, "max_attempts": 50})
     with refusing() as dead:
         depot.add([download_request(f"http://{dead}/{n}") for n in range(20)])
-        tally = depot.run(max_wait_s=4.0)
-        assert tally.left
-        assert tally.failed == 0
+        result = depot.run(max_wait_s=4.0)
+        assert result.left
+        assert result.failed == 0
 
 
 def test_the_setting_has_its_name() -> None:

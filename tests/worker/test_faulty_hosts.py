@@ -61,9 +61,9 @@ def test_the_good_url_of_a_faulty_host_is_fetched(depot: Depot, origin: Origin) 
     depot.add([download_request(origin.add(f"/{n}", status(500))) for n in range(MANY)])
     depot.add([download_request(origin.add("/good", Thing(stamped(1, 500))))])
     began = time.monotonic()
-    tally = depot.run(max_wait_s=PATIENCE_S)
+    result = depot.run(max_wait_s=PATIENCE_S)
     assert time.monotonic() - began < 35
-    assert (tally.completed, tally.failed) == (1, MANY)
+    assert (result.completed, result.failed) == (1, MANY)
     assert origin.count("/good") == 1
     assert sum(origin.count(f"/{n}") for n in range(MANY)) < 6 * MANY
 

@@ -19,9 +19,9 @@ from tests.support.program import Ran, command, environment
     "error", [MemoryError(), RuntimeError("can't start new thread"), OSError(errno.ENOMEM, "Cannot allocate memory")]
 )
 def test_want_of_resources_does_not_count(error: Exception) -> None:
-    mishap = failure_of(error)
-    assert mishap.reason == "too_few_resources"
-    assert reason_named(mishap.reason).kind is Kind.INFRASTRUCTURE
+    failure = failure_of(error)
+    assert failure.reason == "too_few_resources"
+    assert reason_named(failure.reason).kind is Kind.INFRASTRUCTURE
 
 
 def test_another_runtime_error_is_a_mistake_of_ours() -> None:

@@ -35,8 +35,8 @@ def all_asked(*origins: Origin) -> int:
 
 def ran(depot: Depot, requests: int) -> float:
     began = time.monotonic()
-    tally = depot.run(max_wait_s=PATIENCE_S)
-    assert tally.completed == requests, tally
+    result = depot.run(max_wait_s=PATIENCE_S)
+    assert result.completed == requests, result
     assert time.monotonic() - began < PATIENCE_S
     return time.monotonic() - began
 
@@ -121,8 +121,8 @@ def test_a_stopped_worker_goes_on_at_the_next_candidate(make_depot: MakeDepot, t
         mirror = two.add("/a", Thing(stamped(3, 900)))
         depot.add([download_request(url, mirrors=(mirror,))])
         depot.aio.runtime.ledger.write(hosts.set_host, mirror.split("/")[2], {"paused": True})
-        tally = depot.run(max_wait_s=0.5)
-        assert tally.left
+        result = depot.run(max_wait_s=0.5)
+        assert result.left
         assert one.count("/a") == 1
         (job,) = depot.jobs()
         assert job.trail is not None

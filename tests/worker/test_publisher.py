@@ -17,6 +17,7 @@ from longshore.ledger import Ledger
 from longshore.store import Staged
 from longshore.store.local.store import LocalStore
 from longshore.worker import publisher as module
+from longshore.worker.host_slots import TransferSlots
 from longshore.worker.publisher import Publisher
 from tests.ledger.acts import plan
 
@@ -41,7 +42,8 @@ class Scene:
         plan(ledger, 100)
         self.leases = iter(ledger.claim("w", limit=100, ttl_s=60, defaults=FREE))
         self.store = store
-        self.publisher = Publisher(ledger, store, threads, items=ITEMS, size=1 << 20)
+        self.slots = TransferSlots(4)
+        self.publisher = Publisher(ledger, store, threads, self.slots, items=ITEMS, size=1 << 20)
 
     def publish(self) -> asyncio.Future[Blob]:
         lease: Lease = next(self.leases)
@@ -75,7 +77,7 @@ def test_a_full_batch_leaves_and_a_short_one_waits_for_company(tmp_path: Path, m
     monkeypatch.setattr(module, "WAIT_S", 3600.0)
 
     async def act(one: Scene) -> None:
-        one.publisher.more_come = lambda: True
+        await one.slots.take("h", 1)  # a transfer goes on
         early = [one.publish() for _ in range(ITEMS - 1)]
         await asyncio.sleep(0.05)  # not for synchronisation: whatever it waits for, it must still be waiting
         assert one.store.batches == []
@@ -87,7 +89,7 @@ def test_a_full_batch_leaves_and_a_short_one_waits_for_company(tmp_path: Path, m
 
 def test_company_that_never_comes_is_not_waited_for(tmp_path: Path) -> None:
     async def act(one: Scene) -> None:
-        one.publisher.more_come = lambda: True
+        await one.slots.take("h", 1)  # a transfer goes on
         await one.publish()
         assert one.store.batches == [1]
 
@@ -98,7 +100,7 @@ def test_the_last_ones_leave_when_the_run_ends(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(module, "WAIT_S", 3600.0)
 
     async def act(one: Scene) -> None:
-        one.publisher.more_come = lambda: True
+        await one.slots.take("h", 1)  # a transfer goes on
         left = [one.publish() for _ in range(3)]
         await one.publisher.idle()
         assert all(done.done() for done in left)

@@ -45,8 +45,8 @@ def _storm(depot: Path, origin: Origin, files: int, kills: int) -> None:
             worker.kill()
             worker.communicate(timeout=60)
     with longshore.open(depot, **SETTINGS) as last:
-        tally = last.run()
-        assert (tally.failed, tally.left) == (0, False)
+        result = last.run()
+        assert (result.failed, result.left) == (0, False)
         counts = {status.value: count for status, count in last.ledger.counts(last.scope).items() if count}
         assert counts == {"completed": files}
         assert crashing.findings(depot, healed=False) == []

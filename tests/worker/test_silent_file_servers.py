@@ -37,9 +37,9 @@ def test_servers_without_a_final_reply_are_given_up_and_delay_nobody(make_depot:
         depot.add([download_request(one.url(f"{n}.bin")) for n in range(4) for one in silent])
         depot.add([download_request(origin.add(f"/{n}", Thing(stamped(n, 500)))) for n in range(40)])
         began = time.monotonic()
-        tally = depot.run(max_wait_s=PATIENCE_S, on_note=lambda note: notes.append((time.monotonic(), note)))
+        result = depot.run(max_wait_s=PATIENCE_S, on_note=lambda note: notes.append((time.monotonic(), note)))
         assert time.monotonic() - began < PATIENCE_S
-    assert tally.completed == 40
+    assert result.completed == 40
     pages = [at for at, note in notes if note.kind == "completed"]
     assert max(pages) - began < SOON_S
     ends = [note.facts["reason"] for _, note in notes if note.kind in ("retry", "failed")]

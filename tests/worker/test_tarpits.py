@@ -89,8 +89,8 @@ def test_slow_but_honest_transfers_are_never_stopped_when_nobody_waits(make_depo
     depot = make_depot(transfer={"concurrency": 4}, hosts={"concurrency": 4})
     for n in range(4):
         depot.add([download_request(origin.add(f"/{n}", drip(Thing(stamped(n, 3_500)), 500, 1.0)))])
-    tally = depot.run(max_wait_s=PATIENCE_S)
-    assert (tally.completed, tally.retried) == (4, 0)
+    result = depot.run(max_wait_s=PATIENCE_S)
+    assert (result.completed, result.retried) == (4, 0)
     assert all(origin.count(f"/{n}") == 1 for n in range(4))
 
 

@@ -27,7 +27,7 @@ from tests.support.origin import (
     redirect,
     stamped,
 )
-from tests.transfer.test_servers import _context
+from tests.transfer.test_real_servers import _context
 from tests.worker.conftest import MakeDepot
 
 SIZE = 900_000

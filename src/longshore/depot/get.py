@@ -129,7 +129,7 @@ class Getter:
         ended = await self._ended_meanwhile(scope, job_ids, finished)
         await finished
         if helpers.stopped_by:
-            self._runner.tally = RunResult(stopped_by=helpers.stopped_by)
+            self._runner.result = RunResult(stopped_by=helpers.stopped_by)
             return (), ended
         due = await self._depot.ledger.read_async(active_due, scope, job_ids)
         return (job_ids if due is not None else ()), ended

@@ -30,7 +30,7 @@ class Runner:
     def __init__(self, depot: OpenDepot) -> None:
         self._depot = depot
         self.on_note: Listener | None = None  # receives the notes of every run
-        self.tally = RunResult()  # of the last run
+        self.result = RunResult()  # of the last run
         self.workers: set[Worker] = set()
 
     async def add(
@@ -95,14 +95,14 @@ class Runner:
             self._torrents(forever),
         ):
             worker = Worker(tools)
-            self.tally = worker.tally
+            self.result = worker.result
             self.workers.add(worker)
             try:
                 with obeyed_by(worker, handle=handle_signals), rare_collections(ours=handle_signals):
-                    tally = await worker.run(options)
+                    result = await worker.run(options)
                 if tools.watch.failure is not None:
                     raise tools.watch.failure
-                return tally
+                return result
             finally:
                 self.workers.discard(worker)
                 self._depot.runtime.liveness.forsaken |= worker.forsaken

@@ -156,10 +156,10 @@ class BackgroundTasks:
         looked, failed = time.monotonic(), 0
         while True:
             await asyncio.sleep(min(LOOK_S, self._tools.settings.reconcile.interval_s))
-            burst = self._worker.tally.failed - failed >= BURST
+            burst = self._worker.result.failed - failed >= BURST
             if burst or time.monotonic() - looked >= self._tools.settings.reconcile.interval_s:
                 await self._reconcile(full=True)
-                looked, failed = time.monotonic(), self._worker.tally.failed
+                looked, failed = time.monotonic(), self._worker.result.failed
 
     async def _reconcile(self, *, full: bool) -> None:
         try:

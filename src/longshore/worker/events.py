@@ -33,7 +33,6 @@ class EventReporter:
     ) -> None:
         self._now, self._path_of, self._listener, self._details = now, path_of, listener, details
         self.failure: Exception | None = None  # raised by the listener: it gets no further events, and the run ends
-        self.on_failure: Callable[[], None] | None = None
 
     @property
     def listening(self) -> bool:
@@ -65,32 +64,30 @@ class EventReporter:
             self._listener(note)
         except Exception as error:  # noqa: BLE001 -- a closed pipe is the reader's business: it must not cost a job its end
             self._listener, self.failure = None, error
-            if self.on_failure is not None:
-                self.on_failure()
 
-    def ended(self, lease: Lease, outcome: Outcome, settled: Settled, tally: RunResult) -> None:
+    def ended(self, lease: Lease, outcome: Outcome, settled: Settled, result: RunResult) -> None:
         """Count and report how an attempt ended."""
         attempts = lease.job.attempts + 1
         match outcome:
             case Completed():
-                tally.completed += 1
-                tally.bytes += int(outcome.facts.get("stream_bytes", 0))
+                result.completed += 1
+                result.bytes += int(outcome.facts.get("stream_bytes", 0))
                 if self._listener:
                     self.tell("completed", lease, attempts=attempts, **self._completed(lease, outcome, settled))
             case Reused():
-                tally.reused += 1
+                result.reused += 1
                 if self._listener:
                     self.tell("held", lease, attempts=lease.job.attempts, **self._reused(lease, outcome))
             case Failed():
-                tally.failed += 1
+                result.failed += 1
                 facts = {"reason": outcome.reason, "message": outcome.message, "attempts": attempts}
                 self.tell("failed", lease, **facts, **_asked(outcome))
             case Deferred():
-                tally.retried += 1
+                result.retried += 1
                 facts = {"reason": outcome.reason, "message": outcome.message, "delay_s": round(outcome.delay_s, 3)}
                 self.tell("retry", lease, attempts=lease.job.attempts + outcome.counts, **facts, **_asked(outcome))
             case Canceled():
-                tally.canceled += 1
+                result.canceled += 1
                 self.tell("canceled", lease, reason="canceled", message=outcome.message)
             case Released():
                 pass

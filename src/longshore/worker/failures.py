@@ -52,11 +52,11 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _reasoned(error: Reasoned) -> Failure:
-    mishap = Failure(error.reason, str(error), retry_after_s=error.retry_after_s, host=error.host, facts=error.facts)
+    failure = Failure(error.reason, str(error), retry_after_s=error.retry_after_s, host=error.host, facts=error.facts)
     walk = error.walk
     if walk is None:
-        return mishap
-    return replace(mishap, final=walk.final, trail=walk.trail, blames=walk.blames, gain=walk.gain)
+        return failure
+    return replace(failure, final=walk.final, trail=walk.trail, blames=walk.blames, gain=walk.gain)
 
 
 def _unforeseen(error: BaseException) -> Failure:

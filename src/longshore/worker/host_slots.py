@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from longshore.domain.policy.retry import RESTING
 from longshore.domain.policy.transfer_slots import (
@@ -33,6 +32,13 @@ Key = tuple[str, int]
 LOOK_S: Final = 0.5  # how often the speed of transfers is looked at while others wait
 
 
+class Transfers(Protocol):
+    """The transfers that hold slots."""
+
+    def moved(self, key: Key, /) -> int | None: ...  # noqa: D102
+    def give_way(self, key: Key, /) -> None: ...  # noqa: D102
+
+
 class TransferSlots:
     """The transfer slots of one process. A prefetched lease waits here for a slot at its host."""
 
@@ -50,16 +56,15 @@ class TransferSlots:
         self._slow_until: dict[str, float] = {}  # hosts that are known as slow
         self._since_slow = 0  # admissions since the last one of a host with slow transfers
         self._timer: asyncio.TimerHandle | None = None
-        self.moved: Callable[[Key], int | None] = lambda _key: (
-            None
-        )  # bytes of a transfer so far; None: not to be judged
-        self.stop: Callable[[Key], None] = lambda _key: None  # ends a transfer as too slow
         self.most = 0
         self.most_at: dict[str, int] = {}  # the peak per host, for tests and telemetry
 
-    def at(self, host: str, limit: int, key: Key = ("", 0)) -> HeldSlot:
-        """Hold a place at a host that takes `limit` at once: `async with berths.at(host, limit)`."""
-        return HeldSlot(self, host, limit, key)
+    def at(self, host: str, limit: int, key: Key = ("", 0), transfers: Transfers | None = None) -> HeldSlot:
+        """Hold a slot at a host that takes `limit` at once: `async with slots.at(host, limit)`.
+
+        The transfer `key` of `transfers` is measured and, if it is slow while others wait, stopped.
+        """
+        return HeldSlot(self, host, limit, key, transfers)
 
     def begun(self, place: HeldSlot) -> None:
         """Measure a transfer from now on."""
@@ -213,9 +218,10 @@ class TransferSlots:
         for place in self._running:
             self._measure(place, now)
         self._admit()
-        slow = [RunningTransfer(place.key, place.rate, now - place.entered) for place in self._running if place.slow]
+        by_key = {place.key: place for place in self._running if place.slow}
+        slow = [RunningTransfer(place.key, place.rate, now - place.entered) for place in by_key.values()]
         for key in to_stop(slow, free_slots=self._room(), waiting=self._kept_out()):
-            self.stop(key)
+            by_key[key].stop()
         if self._queues:
             self._watch()
 
@@ -223,7 +229,7 @@ class TransferSlots:
         took = now - place.since
         if took < WINDOW_S:
             return
-        moved = self.moved(place.key)
+        moved = place.moved()
         gained = None if moved is None or place.had is None else moved - place.had if moved >= place.had else moved
         place.since, place.had = now, moved
         if gained is None:
@@ -274,35 +280,46 @@ class TransferSlots:
 class HeldSlot:
     """A slot at one host, held for a block. (A class instead of a generator for speed: it is entered once per file.)"""
 
-    __slots__ = ("_berths", "_limit", "entered", "had", "host", "key", "rate", "since", "slow")
+    __slots__ = ("_limit", "_slots", "entered", "had", "host", "key", "rate", "since", "slow", "transfers")
 
-    def __init__(self, transfer_slots: TransferSlots, host: str, limit: int, key: Key) -> None:
-        self._berths, self.host, self._limit, self.key = transfer_slots, host, limit, key
+    def __init__(
+        self, transfer_slots: TransferSlots, host: str, limit: int, key: Key, transfers: Transfers | None
+    ) -> None:
+        self._slots, self.host, self._limit, self.key, self.transfers = transfer_slots, host, limit, key, transfers
         self.entered = self.since = 0.0
         self.had: int | None = 0  # bytes at the beginning of the window; None: it waited for us then
         self.rate, self.slow = 0.0, False
 
+    def moved(self) -> int | None:
+        """Return how many bytes the transfer has received; None: it is not to be judged."""
+        return None if self.transfers is None else self.transfers.moved(self.key)
+
+    def stop(self) -> None:
+        """Stop the transfer as too slow."""
+        if self.transfers is not None:
+            self.transfers.give_way(self.key)
+
     async def __aenter__(self) -> None:
-        await self._berths.take(self.host, self._limit)
-        self._berths.begun(self)
+        await self._slots.take(self.host, self._limit)
+        self._slots.begun(self)
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._berths.over(self, self.host, error)
+        self._slots.over(self, self.host, error)
 
 
 class HostSlots(Slots):
     """Slots for additional connections of one transfer: each connection needs its own slot at the host."""
 
     def __init__(self, transfer_slots: TransferSlots, lease: Lease) -> None:
-        self._berths, self._host, self._limit = transfer_slots, lease.job.request.host, lease.host_slots
+        self._slots, self._host, self._limit = transfer_slots, lease.job.request.host, lease.host_slots
 
     def take(self) -> bool:
         """Acquire a slot if one is free and no transfer waits for it."""
-        return self._berths.try_take(self._host, self._limit)
+        return self._slots.try_take(self._host, self._limit)
 
     def give(self) -> None:
         """Release the slot."""
-        self._berths.give(self._host)
+        self._slots.give(self._host)
 
 
 def _interrupted() -> Reasoned:

@@ -75,15 +75,14 @@ class Worker:
         self._full: bool | None = None  # whether the disk is full, so that no job is claimed; None: not checked yet
         self._named: dict[str, None] | None = None  # the jobs named in the run's options that are still to be claimed
         self._expecting = False  # more named jobs may follow
-        self._errand: RunOptions | None = None
+        self._options: RunOptions | None = None
         self._idle_at: float | None = None  # since when jobs are left, but none can be claimed
         self._settler = Settler(tools.ledger, tools.settings.lease.ttl_s)
         self._patience = LedgerWait(
             lambda: len(self._held) > self._ending, self._settler.hurry, None, lambda: tools.silent.byte_at
         )
         self._progress_at = time.monotonic()
-        self.tally = RunResult()
-        tools.watch.on_failure = lambda: self._drain_now("the event listener failed")
+        self.result = RunResult()
 
     # ── from outside ──
 
@@ -100,7 +99,7 @@ class Worker:
     @property
     def scope(self) -> Scope | None:
         """The tenant and project whose jobs are worked on; None: all."""
-        return self._errand.scope if self._errand else None
+        return self._options.scope if self._options else None
 
     @property
     def forsaken(self) -> bool:
@@ -124,7 +123,7 @@ class Worker:
             self._event_loop.call_soon_threadsafe(what, *arguments)
 
     def _drain_now(self, why: str) -> None:
-        self.tally.stopped_by = self.tally.stopped_by or why
+        self.result.stopped_by = self.result.stopped_by or why
         self._draining = True
         self._patience.end_within(self._settings.transfer.drain_s)
         self._tools.turn_away()  # at once: a slot that becomes free before the next turn of the loop must not be taken
@@ -145,50 +144,53 @@ class Worker:
 
     def abandoned(self, failed: Iterable[FailedWithHost]) -> None:
         """Count and report jobs of this run that failed because their host was given up."""
-        scope = self._errand.scope if self._errand else None
+        scope = self._options.scope if self._options else None
         for gone in failed:
             if scope not in (None, gone.scope) or (self._named is not None and gone.job_id not in self._named):
                 continue
             if self._named is not None:
                 del self._named[gone.job_id]
-            self.tally.failed += 1
+            self.result.failed += 1
             self._progress_at = time.monotonic()
             self._tools.watch.given_up(gone)
 
     # ── the loop ──
 
-    async def run(self, errand: RunOptions) -> RunResult:
+    async def run(self, options: RunOptions) -> RunResult:
         """Claim and run jobs until none is left, the wait times out or a stop is requested."""
-        self._errand = errand
-        self._named = None if errand.job_ids is None else dict.fromkeys(errand.job_ids)
-        self._expecting = errand.more is not None
+        self._options = options
+        self._named = None if options.job_ids is None else dict.fromkeys(options.job_ids)
+        self._expecting = options.more is not None
         heart = Heartbeat(self._ledger, self._settings.lease, self._leases, self._on_lost, self._on_cancel)
-        self._patience.limit_s = None if errand.forever else errand.max_wait_s
+        self._patience.limit_s = None if options.forever else options.max_wait_s
         async with self._patience, heart, BackgroundTasks(self, self._tools):
             try:
-                await self._loop(errand)
+                await self._loop(options)
             finally:
                 await self._finish()
-        return self.tally
+        return self.result
 
-    async def _loop(self, errand: RunOptions) -> None:
+    async def _loop(self, options: RunOptions) -> None:
         idle = 0
         while not self._draining:
             self._wake.clear()
+            if self._tools.watch.failure is not None:
+                self._drain_now("the event listener failed")
+                return
             try:
-                if await self._claim(errand):
+                if await self._claim(options):
                     idle = 0
                 elif self._held or self._expecting:
-                    if self._held and self._gives_up_on_transfers(errand):
+                    if self._held and self._gives_up_on_transfers(options):
                         return
                     await self._rest(POLL_S[-1])
-                elif self._allowed(errand) == 0:
-                    self.tally.left = await self._due(errand) is not None
+                elif self._allowed(options) == 0:
+                    self.result.left = await self._due(options) is not None
                     return
-                elif (due := await self._due(errand)) is None and not errand.forever:
+                elif (due := await self._due(options)) is None and not options.forever:
                     return
-                elif self._waited_enough(errand):
-                    self.tally.left = True
+                elif self._waited_enough(options):
+                    self.result.left = True
                     return
                 else:
                     self._idle_at = self._idle_at or (time.monotonic() if due is not None else None)
@@ -199,30 +201,30 @@ class Worker:
                 if not self._full:
                     log.warning("the ledger does not answer: %s", away)
                     self._look_for_room()
-                if not self._held and not errand.forever and self._enough_of(away, errand):
+                if not self._held and not options.forever and self._enough_of(away, options):
                     return
                 await self._rest(POLL_S[-1])
 
-    def _enough_of(self, away: Unavailable, errand: RunOptions) -> bool:
+    def _enough_of(self, away: Unavailable, options: RunOptions) -> bool:
         """Return whether an unavailable ledger was waited for long enough; raise if the run has no limit for that."""
-        if errand.max_wait_s is None:
+        if options.max_wait_s is None:
             if self._full:
                 return False  # wait for a full disk, as for the store's
             raise away
-        if not self._waited_enough(errand):
+        if not self._waited_enough(options):
             return False
-        log.warning("gave up after %g s without progress: %s", errand.max_wait_s, away)
-        self.tally.left = True
+        log.warning("gave up after %g s without progress: %s", options.max_wait_s, away)
+        self.result.left = True
         return True
 
-    async def _claim(self, errand: RunOptions) -> int:
+    async def _claim(self, options: RunOptions) -> int:
         """Claim as many leases as there are free slots; return the number claimed."""
         settings = self._settings
-        places = min(self._places(), self._allowed(errand)) if self._room() else 0
+        places = min(self._places(), self._allowed(options)) if self._room() else 0
         if places <= 0:
             return 0
         if self._named is not None and len(self._named) < places:
-            self._take_names(errand)
+            self._take_names(options)
         if self._named == {}:
             return 0
         failpoints.hit("claim.before")
@@ -230,8 +232,8 @@ class Worker:
             self._tools.owner,
             limit=places,
             ttl_s=settings.lease.ttl_s,
-            job_types=errand.job_types or self._tools.handlers.types(),
-            scope=errand.scope,
+            job_types=options.job_types or self._tools.handlers.types(),
+            scope=options.scope,
             job_ids=None if self._named is None else tuple(self._named),
             defaults=self._tools.hosts,
             max_claims=settings.retry.max_claims,
@@ -245,7 +247,7 @@ class Worker:
             for lease in leases:
                 self._start(lease)
         if not leases:  # the named jobs have to wait, others may be claimable
-            self._take_names(errand)
+            self._take_names(options)
         return len(leases)
 
     def _places(self) -> int:
@@ -263,42 +265,42 @@ class Worker:
         moving = len(self._held) - self._ending - slow
         return places if places >= total // 4 or moving <= 0 else 0
 
-    def _take_names(self, errand: RunOptions) -> None:
+    def _take_names(self, options: RunOptions) -> None:
         """Add the named jobs that have arrived since the last call, if any."""
-        if errand.more is None or self._named is None or not self._expecting:
+        if options.more is None or self._named is None or not self._expecting:
             return
-        names = errand.more()
+        names = options.more()
         self._expecting = names is not None
         self._named.update(dict.fromkeys(names or ()))
         if names or not self._expecting:
             self._wake.set()
 
-    def _allowed(self, errand: RunOptions) -> int:
+    def _allowed(self, options: RunOptions) -> int:
         """The number of jobs that this run may still start."""
-        if errand.limit is None:
+        if options.limit is None:
             return sys.maxsize
-        return max(0, errand.limit - self.tally.over - len(self._held))
+        return max(0, options.limit - self.result.over - len(self._held))
 
-    async def _due(self, errand: RunOptions) -> Micros | None:
+    async def _due(self, options: RunOptions) -> Micros | None:
         """Return when the next job of this run can be claimed, by us or after another worker; None: no job is left."""
         if self._named is not None:
-            return await self._ledger.read_async(active_due, errand.scope or Scope(), tuple(self._named))
-        types = errand.job_types or self._tools.handlers.types()
-        return await self._ledger.read_async(work_due, errand.scope, types)
+            return await self._ledger.read_async(active_due, options.scope or Scope(), tuple(self._named))
+        types = options.job_types or self._tools.handlers.types()
+        return await self._ledger.read_async(work_due, options.scope, types)
 
-    def _waited_enough(self, errand: RunOptions) -> bool:
+    def _waited_enough(self, options: RunOptions) -> bool:
         waited = time.monotonic() - max(self._progress_at, self._tools.silent.byte_at)
-        return errand.max_wait_s is not None and waited >= errand.max_wait_s
+        return options.max_wait_s is not None and waited >= options.max_wait_s
 
-    def _gives_up_on_transfers(self, errand: RunOptions) -> bool:
+    def _gives_up_on_transfers(self, options: RunOptions) -> bool:
         """Stop all transfers if no body byte arrived within `max_wait_s`. Custom jobs have their own time limits."""
-        if errand.max_wait_s is None or errand.forever or self._ending:
+        if options.max_wait_s is None or options.forever or self._ending:
             return False
         if any(not kind_of(held.lease.job.job_type).of_url for held in self._held.values()):
             return False
-        if not self._waited_enough(errand):
+        if not self._waited_enough(options):
             return False
-        self.tally.left = True
+        self.result.left = True
         for held in self._held.values():
             held.stop(Released())
         return True
@@ -374,16 +376,16 @@ class Worker:
         held.working = False
         await self._end(held, outcome)
 
-    def _ending_of(self, lease: Lease, mishap: Failure) -> Outcome:
-        if mishap.reason == "interrupted" or (mishap.reason == "host_busy" and mishap.host is None):
-            return Released(mishap.reason)
-        if mishap.reason == "disk_full" and mishap.lack in (None, Lack.FULL):
+    def _ending_of(self, lease: Lease, failure: Failure) -> Outcome:
+        if failure.reason == "interrupted" or (failure.reason == "host_busy" and failure.host is None):
+            return Released(failure.reason)
+        if failure.reason == "disk_full" and failure.lack in (None, Lack.FULL):
             self._look_for_room()
             if not self._full:  # the disk has space, but not enough for this body
-                mishap = replace(mishap, lack=mishap.lack or Lack.NOT_NOW)
+                failure = replace(failure, lack=failure.lack or Lack.NOT_NOW)
         job = lease.job
         past = Past(job.attempts, job.reason, job.request.max_attempts, mirrors.read(job.trail))
-        return next_outcome(mishap, past, random.random(), self._settings.retry)
+        return next_outcome(failure, past, random.random(), self._settings.retry)
 
     async def _end(self, held: RunningLease, outcome: Outcome) -> None:
         lease, over, held.ending = held.lease, False, True
@@ -391,13 +393,13 @@ class Worker:
         self._wake.set()
         try:
             if held.lost:
-                self.tally.lost += 1
+                self.result.lost += 1
             else:
                 outcome, settled = await self._settled(lease, outcome)
                 over = not isinstance(outcome, Deferred | Released)
-                self._tools.watch.ended(lease, outcome, settled, self.tally)
+                self._tools.watch.ended(lease, outcome, settled, self.result)
         except LeaseLost:
-            self.tally.lost += 1
+            self.result.lost += 1
         except LongshoreError as error:
             log.error("job %s could not be settled: %s", lease.job_id, error)
         finally:

@@ -23,7 +23,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from longshore import failpoints
 from longshore.domain.model import Blob, Lease
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 EPOCHS_LOOKED_AT: Final = 20  # leftovers of older epochs are removed by the reconciler
 ENOUGH_BYTES: Final = 16 << 20  # a batch of this size gains nothing from waiting
+WAITING_BYTES: Final = 48 << 20  # bodies in memory beyond which no new transfer begins
 WAIT_S: Final = 0.1  # how long a body waits for others to join its batch while transfers are running
 
 
@@ -50,6 +51,15 @@ class PendingBlob:
     done: asyncio.Future[Blob]
 
 
+class Admission(Protocol):
+    """The transfers whose bodies come here: whether more may follow, and how to hold new ones back."""
+
+    @property
+    def busy(self) -> bool: ...  # noqa: D102
+    def open(self) -> None: ...  # noqa: D102
+    def close(self) -> None: ...  # noqa: D102
+
+
 class Publisher:
     """Publishes bodies batch by batch; two batches are under way at once so that disk and ledger overlap.
 
@@ -57,8 +67,11 @@ class Publisher:
     waited for `WAIT_S`, or at once when nothing is on its way that could join it.
     """
 
-    def __init__(self, ledger: Ledger, store: Store, threads: ThreadPoolExecutor, *, items: int, size: int) -> None:
+    def __init__(
+        self, ledger: Ledger, store: Store, threads: ThreadPoolExecutor, transfers: Admission, *, items: int, size: int
+    ) -> None:
         self._ledger, self._store, self._threads = ledger, store, threads
+        self._transfers: Admission | None = transfers  # None: no more bodies will come
         self._items, self._size = items, size
         self._ready: list[PendingBlob] = []
         self._ready_bytes = 0  # of bodies in memory
@@ -70,24 +83,22 @@ class Publisher:
         self._since = 0.0  # when the first body of the current batch was added
         self._timer: asyncio.TimerHandle | None = None
         self.waiting_bytes = 0
-        self.on_change: Callable[[int], None] = lambda _waiting: None
-        self.more_come: Callable[[], bool] = lambda: False  # whether transfers are running
 
     def publish(self, lease: Lease, staged: Staged, record: dict[str, Any]) -> asyncio.Future[Blob]:
         """Queue a body; the future returns its blob, durable and under its final name."""
         loop = asyncio.get_running_loop()
-        parcel = PendingBlob(lease, staged, record, loop.create_future())
+        pending = PendingBlob(lease, staged, record, loop.create_future())
         if not self._ready:
             self._since = loop.time()
-        self._ready.append(parcel)
+        self._ready.append(pending)
         if isinstance(staged.body, bytes):
             self._ready_bytes += staged.size_bytes
             self.waiting_bytes += staged.size_bytes
-            self.on_change(self.waiting_bytes)
+            self._hold_back()
         if not self._starting:
             self._starting = True
             loop.call_soon(self._start)
-        return parcel.done
+        return pending.done
 
     def clean(self, lease: Lease, *, done: bool = False) -> None:
         """Remove what staging still has of a body that is over, registered or not; with all others of this turn.
@@ -112,7 +123,7 @@ class Publisher:
 
     async def idle(self) -> None:
         """Wait until every queued body is published or has failed."""
-        self.more_come = lambda: False
+        self._transfers = None
         while self._busy or self._ready:
             self._start()
             await asyncio.sleep(0)
@@ -128,7 +139,11 @@ class Publisher:
 
     def _is_due(self) -> bool:
         """Return whether the batch should leave now; if not, start the timer that makes it leave."""
-        if len(self._ready) >= self._items or self._ready_bytes >= ENOUGH_BYTES or not self.more_come():
+        if (
+            len(self._ready) >= self._items
+            or self._ready_bytes >= ENOUGH_BYTES
+            or not (self._transfers and self._transfers.busy)
+        ):
             return True
         loop = asyncio.get_running_loop()
         left = self._since + WAIT_S - loop.time()
@@ -148,8 +163,8 @@ class Publisher:
 
     def _next_batch(self) -> list[PendingBlob]:
         size = count = 0
-        for parcel in self._ready[: self._items]:
-            size += parcel.staged.size_bytes if isinstance(parcel.staged.body, bytes) else 0
+        for pending in self._ready[: self._items]:
+            size += pending.staged.size_bytes if isinstance(pending.staged.body, bytes) else 0
             count += 1
             if size >= self._size:
                 break
@@ -163,15 +178,15 @@ class Publisher:
             batch = await self._stage(batch)
             await self._link(batch)
         except Exception as error:  # noqa: BLE001 -- each of these futures is awaited and must be resolved
-            for parcel in batch:
-                _refuse(parcel, error)
+            for pending in batch:
+                _refuse(pending, error)
 
     async def _stage(self, batch: list[PendingBlob]) -> list[PendingBlob]:
         """Make bytes and intents durable concurrently; return the bodies for which both succeeded."""
         failpoints.hit("publish.begin")
-        items = [parcel.staged for parcel in batch]
+        items = [pending.staged for pending in batch]
         staging = self._thread(self._store.stage, items)
-        intents = [finalize_intent(parcel.lease, parcel.staged, parcel.record) for parcel in batch]
+        intents = [finalize_intent(pending.lease, pending.staged, pending.record) for pending in batch]
         writing = self._ledger.write_async(write_intents, intents)
         both: list[asyncio.Future[Any]] = [staging, writing]
         await asyncio.wait(both)  # wait for both, whatever fails: the bytes are in use until then
@@ -179,38 +194,43 @@ class Publisher:
         self._relieve(items)
         stored, written = staging.result(), writing.result()
         alive = []
-        for parcel, no_bytes, no_intent in zip(batch, stored, written, strict=True):
+        for pending, no_bytes, no_intent in zip(batch, stored, written, strict=True):
             if problem := no_bytes or no_intent:
-                _refuse(parcel, problem)
+                _refuse(pending, problem)
             else:
-                alive.append(parcel)
+                alive.append(pending)
         failpoints.hit("publish.intents")
         return alive
 
     async def _link(self, batch: list[PendingBlob]) -> None:
-        blobs = await self._thread(self._store.link, [parcel.staged for parcel in batch]) if batch else []
+        blobs = await self._thread(self._store.link, [pending.staged for pending in batch]) if batch else []
         failpoints.hit("publish.linked")
-        for parcel, blob in zip(batch, blobs, strict=True):
+        for pending, blob in zip(batch, blobs, strict=True):
             if isinstance(blob, Blob):
-                self._published.setdefault((parcel.lease.job_id, parcel.lease.epoch), []).append(parcel.staged)
-                if parcel.done.cancelled():  # the attempt was stopped meanwhile and will not clean up
-                    self.clean(parcel.lease)
+                self._published.setdefault((pending.lease.job_id, pending.lease.epoch), []).append(pending.staged)
+                if pending.done.cancelled():  # the attempt was stopped meanwhile and will not clean up
+                    self.clean(pending.lease)
                 else:
-                    parcel.done.set_result(blob)
+                    pending.done.set_result(blob)
             else:
-                _refuse(parcel, blob)
+                _refuse(pending, blob)
 
     def _relieve(self, items: list[Staged]) -> None:
         self.waiting_bytes -= sum(item.size_bytes for item in items if isinstance(item.body, bytes))
-        self.on_change(self.waiting_bytes)
+        self._hold_back()
+
+    def _hold_back(self) -> None:
+        """Admit no new transfers while too many bytes wait in memory."""
+        if self._transfers is not None:
+            self._transfers.close() if self.waiting_bytes > WAITING_BYTES else self._transfers.open()
 
     def _thread(self, call: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
 
 
-def _refuse(parcel: PendingBlob, error: BaseException) -> None:
-    body = parcel.staged.body
+def _refuse(pending: PendingBlob, error: BaseException) -> None:
+    body = pending.staged.body
     if not isinstance(body, bytes):
         body.close()
-    if not parcel.done.done():
-        parcel.done.set_exception(error)
+    if not pending.done.done():
+        pending.done.set_exception(error)

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from longshore.store import Store
 
 STORE_THREADS: Final = 6
-WAITING_BYTES: Final = 48 << 20  # bodies in memory beyond which no new transfer begins
 PROGRESS_S: Final = 0.5
 BATCH_ITEMS: Final = 512  # bodies that are published together at the most
 BATCH_BYTES: Final = 64 << 20
@@ -71,14 +70,9 @@ async def open_worker(
     watch = EventReporter(ledger.now, store.path, listener, details=details)
     async with Transfer(settings, runtime.policy, connections=files.connections) as transfer:
         transfer_slots = TransferSlots(settings.transfer.concurrency, breaker_failures=runtime.hosts.breaker_failures)
-        publisher = Publisher(ledger, store, threads, items=files.batch_items, size=BATCH_BYTES)
-        publisher.on_change = lambda waiting: (
-            transfer_slots.close() if waiting > WAITING_BYTES else transfer_slots.open()
-        )
-        publisher.more_come = lambda: transfer_slots.busy
+        publisher = Publisher(ledger, store, threads, transfer_slots, items=files.batch_items, size=BATCH_BYTES)
         known = StoredContent(ledger, store, threads, settings.dedupe)
         receiver = Receiver(ledger, store, transfer, threads, settings, runtime.hosts, transfer_slots)
-        transfer_slots.moved, transfer_slots.stop = receiver.moved, receiver.give_way
         handlers = Handlers()
         download = DownloadHandler(known, receiver, publisher, transfer_slots, settings, watch)
         handlers.add(DOWNLOAD, download.acquire, known.prepare)

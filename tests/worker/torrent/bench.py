@@ -56,23 +56,23 @@ class Bench:
         self.ledger.close()
         self.store.close()
 
-    async def _with_desk(self, work: Any) -> Any:
+    async def _with_service(self, work: Any) -> Any:
         async with Transfer(policy=NetworkPolicy.allowing("127.0.0.0/8")) as transfer:
             fetch = fetcher(transfer, self.settings.max_torrent_bytes)
-            desk = TorrentService(self.ledger, self.store, self.settings, fetch, owner="test", client=self.client)
-            return await work(desk)
+            service = TorrentService(self.ledger, self.store, self.settings, fetch, owner="test", client=self.client)
+            return await work(service)
 
     def cycle(self, after_s: float = 0.0) -> Cycle:
         """Turn the clock, run one cycle and wait for everything it started."""
 
-        async def work(desk: TorrentService) -> Cycle:
-            cycle = await desk.sync.cycle()
-            await desk.sync.drain()
-            cycle.completed += desk.sync.take_completed()
+        async def work(service: TorrentService) -> Cycle:
+            cycle = await service.sync.cycle()
+            await service.sync.drain()
+            cycle.completed += service.sync.take_completed()
             return cycle
 
         self.clock.turn(after_s)
-        result = asyncio.run(self._with_desk(work))
+        result = asyncio.run(self._with_service(work))
         assert isinstance(result, Cycle)
         return result
 
@@ -90,12 +90,12 @@ class Bench:
 
     def started(self, source: str | Made, **names: Any) -> Started:
         request = self.request(source, **names)
-        result = asyncio.run(self._with_desk(lambda desk: desk.start(request)))
+        result = asyncio.run(self._with_service(lambda service: service.start(request)))
         assert isinstance(result, Started)
         return result
 
     def cancel(self, job_id: str, *, scope: Scope = SCOPE, with_files: bool = False) -> Tracked:
-        result = asyncio.run(self._with_desk(lambda desk: desk.cancel(scope, job_id, with_files=with_files)))
+        result = asyncio.run(self._with_service(lambda service: service.cancel(scope, job_id, with_files=with_files)))
         assert isinstance(result, Tracked)
         return result
 

@@ -197,7 +197,7 @@ def _got(call: Call, requests: list[JobRequest], how: dict[str, Any], shares: Di
 def _code(depot: Depot, got: list[Got], placed: int) -> int:
     from longshore.domain.kinds import TERMINAL
 
-    stopped = depot.aio.runner.tally.stopped_by
+    stopped = depot.aio.runner.result.stopped_by
     if stopped in {"SIGINT", "SIGTERM"}:
         return code_of_signal(stopped)
     if any(one.status in TERMINAL and not one.ok for one in got):

@@ -93,7 +93,7 @@ def run_alone(call: Call, how: dict[str, Any], orders: ParentCommands | None = N
         jobs = counted(depot.ledger, call)
         with told(call, counted_only=how["counted"]) as (score, listen):
             score.total = min(jobs["pending"] + jobs["processing"], how["limit"] or sys.maxsize) or None
-            tally = depot.run(
+            result = depot.run(
                 scope=scope,
                 job_ids=() if orders else None,
                 more=orders.take if orders else None,
@@ -107,9 +107,9 @@ def run_alone(call: Call, how: dict[str, Any], orders: ParentCommands | None = N
             )
         jobs = counted(depot.ledger, call)
         # A run that reached its limit may have finished the last job; the counters show whether work is left.
-        left = tally.left and (not how["limit"] or scope is None or bool(jobs["pending"] + jobs["processing"]))
+        left = result.left and (not how["limit"] or scope is None or bool(jobs["pending"] + jobs["processing"]))
         summarize(call, jobs, score, left=left)
-    return code_of(tally.failed, stopped_by=tally.stopped_by, left=left)
+    return code_of(result.failed, stopped_by=result.stopped_by, left=left)
 
 
 @contextmanager

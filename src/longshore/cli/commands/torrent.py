@@ -30,7 +30,7 @@ def command() -> None:
     """Downloads by a qBittorrent client."""
 
 
-def _with_desk(
+def _with_service(
     call: Call, work: Callable[[TorrentService], Coroutine[Any, Any, T]], *, create: bool = False, leases: bool = False
 ) -> T:
     """Open the depot and its torrent component, and run one action; with `leases`, as a worker with a liveness lock."""
@@ -43,8 +43,8 @@ def _with_desk(
             if leases:
                 depot.runtime.liveness.hold()
                 await release_dead_owners(depot.runtime)
-            async with open_torrent_service(depot.runtime) as desk:
-                return await work(desk)
+            async with open_torrent_service(depot.runtime) as service:
+                return await work(service)
 
     return asyncio.run(run())
 
@@ -73,9 +73,9 @@ def add(call: Call, source: str, user_id: str, book_id: str, media_type: str) ->
         max_bytes=call.settings.qbittorrent.max_torrent_bytes,
     )
 
-    async def work(desk: TorrentService) -> int:
-        started = await desk.start(request)
-        job, away = await desk.hand_over(request.scope, started.job_id)
+    async def work(service: TorrentService) -> int:
+        started = await service.start(request)
+        job, away = await service.hand_over(request.scope, started.job_id)
         if away is not None:
             _away(f"{away}; the job waits for it", away.hint)
         if call.json:
@@ -85,7 +85,7 @@ def add(call: Call, source: str, user_id: str, book_id: str, media_type: str) ->
             say(f"{'started' if started.created else 'already there'}: {job.stage}{_why(job)}")
         return SOME_FAILED if job.status == "failed" else 0
 
-    return _with_desk(call, work, create=True)
+    return _with_service(call, work, create=True)
 
 
 def _read(source: str, most: int) -> tuple[str, bytes | None]:
@@ -111,13 +111,13 @@ def _read(source: str, most: int) -> tuple[str, bytes | None]:
 def list_(call: Call, *, active: bool) -> int:
     """List torrent jobs."""
 
-    async def work(desk: TorrentService) -> list[Tracked]:
+    async def work(service: TorrentService) -> list[Tracked]:
         rows: list[Tracked] = []
-        while page := await desk.list(call.scope, after=rows[-1].job_id if rows else ""):
+        while page := await service.list(call.scope, after=rows[-1].job_id if rows else ""):
             rows += page
         return [row for row in rows if not active or row.status in ("pending", "processing")]
 
-    rows = _with_desk(call, work)
+    rows = _with_service(call, work)
     if call.json:
         for row in rows:
             call.output.record("torrent", facts(row), row.updated_at)
@@ -139,12 +139,12 @@ def _row(job: Tracked) -> list[object]:
 def show(call: Call, job_id: str) -> int:
     """Show one torrent job."""
 
-    async def work(desk: TorrentService) -> tuple[Tracked, dict[str, Any], list[dict[str, Any]]]:
-        job = await desk.show(call.scope, job_id)
-        book = _book(await desk.book_status(job))
-        return job, book, [_file(*found) for found in await desk.files(call.scope, job_id)]
+    async def work(service: TorrentService) -> tuple[Tracked, dict[str, Any], list[dict[str, Any]]]:
+        job = await service.show(call.scope, job_id)
+        book = _book(await service.book_status(job))
+        return job, book, [_file(*found) for found in await service.files(call.scope, job_id)]
 
-    job, book, files = _with_desk(call, work)
+    job, book, files = _with_service(call, work)
     if call.json:
         call.output.record("torrent", {**facts(job), **book, "files": files}, job.updated_at)
         return 0
@@ -156,11 +156,11 @@ def show(call: Call, job_id: str) -> int:
     return 0
 
 
-def _book(shelf: BookStatus | None) -> dict[str, Any]:
+def _book(status: BookStatus | None) -> dict[str, Any]:
     return {
-        "book_state": shelf.state if shelf else None,
-        "asset_status": shelf.status if shelf else None,
-        "storage_path": shelf.storage_path if shelf else None,
+        "book_state": status.state if status else None,
+        "asset_status": status.status if status else None,
+        "storage_path": status.storage_path if status else None,
     }
 
 
@@ -189,11 +189,11 @@ def _told(file: dict[str, Any]) -> list[object]:
 def cancel(call: Call, job_ids: tuple[str, ...], *, delete_files: bool) -> int:
     """Cancel torrent jobs; the client's torrent is removed with its last job."""
 
-    async def work(desk: TorrentService) -> list[Tracked]:
-        return [await desk.cancel(call.scope, job_id, with_files=delete_files) for job_id in job_ids]
+    async def work(service: TorrentService) -> list[Tracked]:
+        return [await service.cancel(call.scope, job_id, with_files=delete_files) for job_id in job_ids]
 
     waiting = False
-    for job in _with_desk(call, work):
+    for job in _with_service(call, work):
         pending = job.status in ("pending", "processing")
         waiting = waiting or pending
         if call.json:
@@ -210,14 +210,14 @@ def cancel(call: Call, job_ids: tuple[str, ...], *, delete_files: bool) -> int:
 def sync(call: Call, *, forever: bool) -> int:
     """Synchronize jobs with the client, once or continuously."""
 
-    async def once(desk: TorrentService) -> int:
-        cycle = await desk.sync.cycle()
-        await desk.sync.drain()
-        cycle.completed += desk.sync.take_completed()
+    async def once(service: TorrentService) -> int:
+        cycle = await service.sync.cycle()
+        await service.sync.drain()
+        cycle.completed += service.sync.take_completed()
         _report(call, cycle)
         return WORK_LEFT if cycle.away else 0
 
-    async def always(desk: TorrentService) -> int:
+    async def always(service: TorrentService) -> int:
         from longshore.worker.kinds.torrent.sync_loop import forever as run
 
         stop, got = asyncio.Event(), list[int]()
@@ -228,10 +228,10 @@ def sync(call: Call, *, forever: bool) -> int:
 
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, obey, number)
-        await run(desk.sync, stop, lambda cycle: _report(call, cycle))
+        await run(service.sync, stop, lambda cycle: _report(call, cycle))
         return got[0] if got else 0
 
-    return _with_desk(call, always if forever else once, leases=True)
+    return _with_service(call, always if forever else once, leases=True)
 
 
 def _report(call: Call, cycle: Cycle) -> None:

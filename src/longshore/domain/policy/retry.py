@@ -63,36 +63,36 @@ def kind_of(reason: str) -> Kind:
     return Kind.TRANSIENT
 
 
-def next_outcome(mishap: Failure, past: Past, draw: float, settings: RetrySettings) -> Deferred | Failed:
+def next_outcome(failure: Failure, past: Past, draw: float, settings: RetrySettings) -> Deferred | Failed:
     """Decide between another attempt and the end."""
-    kind = Kind.TRANSIENT if mishap.lack in COUNTED else kind_of(mishap.reason)
-    if kind is Kind.INFRASTRUCTURE and not _is_sent_round(mishap):
-        return _later(mishap, _our_delay_s(mishap, draw), counts=False)
-    if mishap.final or kind in {Kind.PERMANENT, Kind.POLICY}:
-        return _final(mishap, mishap.message)
-    if kind is Kind.TRANSIENT and mishap.lack is None and progressed(mishap.gain, past.trail.best, past.trail.gains):
-        delay = max(min(OUR_SIDE_DELAY_S, settings.base_s) * (0.5 + draw), mishap.retry_after_s or 0.0)
-        return _later(_at_best(mishap, past), delay, progressed=True)
+    kind = Kind.TRANSIENT if failure.lack in COUNTED else kind_of(failure.reason)
+    if kind is Kind.INFRASTRUCTURE and not _is_sent_round(failure):
+        return _later(failure, _our_delay_s(failure, draw), counts=False)
+    if failure.final or kind in {Kind.PERMANENT, Kind.POLICY}:
+        return _final(failure, failure.message)
+    if kind is Kind.TRANSIENT and failure.lack is None and progressed(failure.gain, past.trail.best, past.trail.gains):
+        delay = max(min(OUR_SIDE_DELAY_S, settings.base_s) * (0.5 + draw), failure.retry_after_s or 0.0)
+        return _later(_at_best(failure, past), delay, progressed=True)
     if kind is Kind.FRESH and past.reason is not None and kind_of(past.reason) is Kind.FRESH:
-        return _final(mishap, f"{mishap.message} (for the second time, from zero)")
+        return _final(failure, f"{failure.message} (for the second time, from zero)")
     attempt = past.attempts - past.trail.gains + 1
     allowed = settings.max_attempts if past.max_attempts is None else past.max_attempts
     if attempt >= allowed:
-        return _final(mishap, f"{mishap.message} (attempt {attempt} of {allowed})")
+        return _final(failure, f"{failure.message} (attempt {attempt} of {allowed})")
     delay = retry_delay_s(
-        attempt, draw, base_s=settings.base_s, cap_s=settings.cap_s, retry_after_s=mishap.retry_after_s
+        attempt, draw, base_s=settings.base_s, cap_s=settings.cap_s, retry_after_s=failure.retry_after_s
     )
-    if mishap.lack in COUNTED:
+    if failure.lack in COUNTED:
         delay = max(delay, OUR_SIDE_DELAY_S * (0.5 + draw))  # room is not made faster than our side is asked again
-    return _later(_rested(mishap), delay)
+    return _later(_rested(failure), delay)
 
 
-def _our_delay_s(mishap: Failure, draw: float) -> float:
+def _our_delay_s(failure: Failure, draw: float) -> float:
     """Return how long a job waits for our side, or for a slot; one that waits in another host's lane needs no clock."""
-    if mishap.reason == "host_busy" and mishap.host is not None:
+    if failure.reason == "host_busy" and failure.host is not None:
         return 0.0
-    pause = PROMISED_DELAY_S if mishap.lack == Lack.PROMISED else OUR_SIDE_DELAY_S
-    return max(pause * (0.5 + draw), mishap.retry_after_s or 0.0)
+    pause = PROMISED_DELAY_S if failure.lack == Lack.PROMISED else OUR_SIDE_DELAY_S
+    return max(pause * (0.5 + draw), failure.retry_after_s or 0.0)
 
 
 def progressed(gain: Gain | None, best: int, gains: int = 0) -> bool:
@@ -113,35 +113,41 @@ def progressed(gain: Gain | None, best: int, gains: int = 0) -> bool:
     return added >= max(1, enough)
 
 
-def _at_best(mishap: Failure, past: Past) -> Failure:
-    assert mishap.gain is not None
-    return replace(mishap, trail=replace(mishap.trail or past.trail, best=mishap.gain.kept, gains=past.trail.gains + 1))
+def _at_best(failure: Failure, past: Past) -> Failure:
+    assert failure.gain is not None
+    return replace(
+        failure, trail=replace(failure.trail or past.trail, best=failure.gain.kept, gains=past.trail.gains + 1)
+    )
 
 
-def _is_sent_round(mishap: Failure) -> bool:
+def _is_sent_round(failure: Failure) -> bool:
     """Return whether redirects led from one busy host to another too often: from here on that counts as an attempt."""
-    return mishap.reason == "host_busy" and mishap.trail is not None and mishap.trail.rounds > MAX_ROUNDS
+    return failure.reason == "host_busy" and failure.trail is not None and failure.trail.rounds > MAX_ROUNDS
 
 
-def _rested(mishap: Failure) -> Failure:
+def _rested(failure: Failure) -> Failure:
     """Begin the rounds of the next attempt anew."""
-    return replace(mishap, trail=replace(mishap.trail, rounds=0)) if _is_sent_round(mishap) and mishap.trail else mishap
+    return (
+        replace(failure, trail=replace(failure.trail, rounds=0))
+        if _is_sent_round(failure) and failure.trail
+        else failure
+    )
 
 
-def _later(mishap: Failure, delay_s: float, *, counts: bool = True, progressed: bool = False) -> Deferred:
+def _later(failure: Failure, delay_s: float, *, counts: bool = True, progressed: bool = False) -> Deferred:
     return Deferred(
-        mishap.reason,
-        mishap.message,
+        failure.reason,
+        failure.message,
         delay_s,
         counts=counts,
-        host=mishap.host,
-        host_rest_s=mishap.retry_after_s if mishap.reason in RESTING else None,
-        facts=mishap.facts,
-        trail=None if mishap.trail is None else mishap.trail.text(),
-        blames=mishap.blames,
+        host=failure.host,
+        host_rest_s=failure.retry_after_s if failure.reason in RESTING else None,
+        facts=failure.facts,
+        trail=None if failure.trail is None else failure.trail.text(),
+        blames=failure.blames,
         progressed=progressed,
     )
 
 
-def _final(mishap: Failure, message: str) -> Failed:
-    return Failed(mishap.reason, message, debug_id=mishap.debug_id, facts=mishap.facts, blames=mishap.blames)
+def _final(failure: Failure, message: str) -> Failed:
+    return Failed(failure.reason, message, debug_id=failure.debug_id, facts=failure.facts, blames=failure.blames)

@@ -67,17 +67,17 @@ class LocalStore(Recovering):
         self.settings = settings or Settings()
         self.root = Path(os.path.realpath(root))
         try:
-            self._shelf = BlobDirectories(self.root, self.settings.shard.width, ledger_id)
-            self.staging = Staging(self._shelf.fd, STAGING, self.settings, self._shelf.count)
+            self._directories = BlobDirectories(self.root, self.settings.shard.width, ledger_id)
+            self.staging = Staging(self._directories.fd, STAGING, self.settings, self._directories.count)
         except OSError as error:
             raise filesystem.typed(error, f"opening the store at {self.root}") from error
         self._check_same_file_system()
-        self._barriers = Barriers(self._shelf.fd)
+        self._barriers = Barriers(self._directories.fd)
         self._linker = Linker(self.staging)
 
     def _check_same_file_system(self) -> None:
         """Compare the devices, and try a link: a bind mount has the same device but refuses links across it."""
-        same = os.fstat(self._shelf.fd).st_dev == os.fstat(self.staging.fd).st_dev
+        same = os.fstat(self._directories.fd).st_dev == os.fstat(self.staging.fd).st_dev
         probe = f".probe-{uuid.uuid4().hex}"
         try:
             os.close(os.open(probe, filesystem.CREATE, 0o600, dir_fd=self.staging.fd))
@@ -86,8 +86,8 @@ class LocalStore(Recovering):
                 return  # existing blobs are still readable; a later write raises the error
             raise filesystem.typed(error, f"opening the store at {self.root}") from error
         try:
-            os.link(probe, probe, src_dir_fd=self.staging.fd, dst_dir_fd=self._shelf.fd, follow_symlinks=False)
-            filesystem.unlink(probe, self._shelf.fd)
+            os.link(probe, probe, src_dir_fd=self.staging.fd, dst_dir_fd=self._directories.fd, follow_symlinks=False)
+            filesystem.unlink(probe, self._directories.fd)
         except OSError as error:
             same = same and error.errno in filesystem.NO_LINKS
         finally:
@@ -166,11 +166,13 @@ class LocalStore(Recovering):
             try:
                 barrier.wait()
             except OSError as error:
-                self._shelf.doubt({(item.scope, shard) for item in items for shard in ("", self._shard(item.sha256))})
+                self._directories.doubt(
+                    {(item.scope, shard) for item in items for shard in ("", self._shard(item.sha256))}
+                )
                 self.clean(items)
                 return [PublishFailed(f"the names could not be made durable: {error.strerror}") for _ in items]
             note_barrier(items, barrier.elapsed_s)
-            self._shelf.trust(fresh)
+            self._directories.trust(fresh)
         return results
 
     def _link_scope(
@@ -180,7 +182,7 @@ class LocalStore(Recovering):
         aim.small = self.staging.small(scope)
         aim.prefix = blob_names.prefix(scope)
         try:
-            aim.project = self._shelf.open_project(scope, aim.barrier, aim.fresh)
+            aim.project = self._directories.open_project(scope, aim.barrier, aim.fresh)
             indices = sorted(indices, key=lambda index: items[index].sha256)
             for shard, group in itertools.groupby(indices, key=lambda index: items[index].sha256[:width]):
                 self._link_shard(scope, shard, [(index, items[index]) for index in group], results, aim)
@@ -213,13 +215,13 @@ class LocalStore(Recovering):
                 continue
             results[index] = Blob(item.sha256, item.size_bytes, prefix + file, "local", item.content_type, held)
             if not held:
-                self._shelf.add_to_count(scope.tenant_id, item.size_bytes)
+                self._directories.add_to_count(scope.tenant_id, item.size_bytes)
         aim.barrier.take(directory)
 
     def _open_or_repair(self, project: int, scope: Scope, shard: str, barrier: Barrier, fresh: set[Shard]) -> int:
         """Open a shard. A link or a file in its place goes to quarantine: no blob can be read or written through it."""
         try:
-            return self._shelf.open_shard(project, scope, shard, barrier, fresh)
+            return self._directories.open_shard(project, scope, shard, barrier, fresh)
         except OSError as error:
             if error.errno not in filesystem.ABSENT:
                 raise
@@ -228,7 +230,7 @@ class LocalStore(Recovering):
                 with contextlib.suppress(FileNotFoundError):
                     name = self.staging.quarantine.take(scope, shard, project, why="in the place of a shard")
                     log.warning("%s was not a directory; it was moved to quarantine as %s", shard, name)
-        return self._shelf.open_shard(project, scope, shard, barrier, fresh)
+        return self._directories.open_shard(project, scope, shard, barrier, fresh)
 
     def _publish(self, item: Staged, file: str, directory: int, small: int) -> bool:
         """Link an item; return True if the same bytes were already stored."""
@@ -270,7 +272,7 @@ class LocalStore(Recovering):
         The hash decides: the size may be that of a truncated file that was replaced before the lock was acquired.
         """
         try:
-            with self._shelf.at(scope, pointer) as (directory, file), self._linker.alone(REPAIR):
+            with self._directories.at(scope, pointer) as (directory, file), self._linker.alone(REPAIR):
                 found_bytes = os.stat(file, dir_fd=directory, follow_symlinks=False).st_size
                 if self._problem(scope, pointer, sha256, found_bytes) in (None, Problem.MISSING):
                     return None
@@ -311,16 +313,16 @@ class LocalStore(Recovering):
                 barrier.take(self._open_shard(scope, self._shard(sha256), barrier, fresh))
                 barrier.wait()
             except OSError as error:
-                self._shelf.doubt({(scope, ""), (scope, self._shard(sha256))})
+                self._directories.doubt({(scope, ""), (scope, self._shard(sha256))})
                 raise filesystem.typed(error, "making a name durable") from error
-            self._shelf.trust(fresh)
+            self._directories.trust(fresh)
         return Blob(sha256, blob.size_bytes, blob.pointer, self.backend, content_type, deduplicated=True)
 
     def _shard(self, sha256: str) -> str:
         return sha256[: self.settings.shard.width]
 
     def _open_shard(self, scope: Scope, shard: str, barrier: Barrier, fresh: set[Shard]) -> int:
-        project = self._shelf.open_project(scope, barrier, fresh)
+        project = self._directories.open_project(scope, barrier, fresh)
         try:
             return self._open_or_repair(project, scope, shard, barrier, fresh)
         finally:
@@ -328,7 +330,7 @@ class LocalStore(Recovering):
 
     def stat(self, scope: Scope, sha256: str) -> Blob | None:
         """Find a blob by its hash."""
-        found = self._shelf.look_up(scope, sha256)
+        found = self._directories.look_up(scope, sha256)
         if found is None:
             return None
         pointer, size_bytes = found
@@ -336,7 +338,7 @@ class LocalStore(Recovering):
 
     def sizes(self, scope: Scope, pointers: Sequence[str]) -> list[int | None]:
         """Return the size of each blob, or None for a missing one, in one call for the whole list."""
-        return sizes(self._shelf.fd, scope, pointers)
+        return sizes(self._directories.fd, scope, pointers)
 
     def path(self, scope: Scope, pointer: str) -> Path | None:
         """Return the blob's file."""
@@ -346,7 +348,7 @@ class LocalStore(Recovering):
 
     def open(self, scope: Scope, pointer: str) -> BinaryIO:
         """Open a blob for reading; anything but a regular file counts as damaged."""
-        with self._shelf.at(scope, pointer) as (directory, file):
+        with self._directories.at(scope, pointer) as (directory, file):
             fd = os.open(file, filesystem.READ | os.O_NONBLOCK, dir_fd=directory)
             if not S_ISREG(os.fstat(fd).st_mode):
                 os.close(fd)
@@ -357,7 +359,7 @@ class LocalStore(Recovering):
         """Remove an unreferenced blob; return False if it was already gone."""
         failpoints.hit("blob.unlink")
         try:
-            with self._shelf.at(scope, pointer) as (directory, file):
+            with self._directories.at(scope, pointer) as (directory, file):
                 os.unlink(file, dir_fd=directory)
         except NotFound:
             return False
@@ -366,7 +368,7 @@ class LocalStore(Recovering):
     def quarantine(self, scope: Scope, pointer: str, why: str, *, at: int | None = None) -> str | None:
         """Move a blob to quarantine and return its name there; None if it was gone."""
         try:
-            with self._shelf.at(scope, pointer) as (directory, file):
+            with self._directories.at(scope, pointer) as (directory, file):
                 return self.staging.quarantine.take(scope, file, directory, why=why, pointer=pointer, at=at)
         except NotFound:
             return None
@@ -404,18 +406,18 @@ class LocalStore(Recovering):
 
     def walk(self) -> Iterator[StoredBlob]:
         """Return every blob of every tenant."""
-        return self._shelf.walk()
+        return self._directories.walk()
 
     def blank(self) -> bool:
         """Return whether the store has neither blobs nor traces of deleted ones."""
         with filesystem.told("looking into the store"):
-            return not any_tenant(self._shelf.fd)
+            return not any_tenant(self._directories.fd)
 
     def close(self) -> None:
         """Close the descriptors and stop the threads."""
         self._barriers.close()
         self.staging.close()
-        self._shelf.close()
+        self._directories.close()
 
 
 def _opening(root: Path, scope: Scope, error: OSError) -> str:

@@ -264,8 +264,8 @@ class BodySink:
         except OSError as error:  # a disk that does not read: without this the transfer would stay paused for ever
             self._failed = StoreError(f"opening a part: {error.strerror}")
         except Exception as error:  # noqa: BLE001 -- no thread, no memory: whatever it is, the transfer must not stay paused
-            mishap = failure_of(error)
-            self._failed = Reasoned(mishap.reason, mishap.message)
+            failure = failure_of(error)
+            self._failed = Reasoned(failure.reason, failure.message)
         self.resume()
 
     def _make_part(self, head: Head, start_over: bool) -> Part:

@@ -36,7 +36,7 @@ class DownloadHandler:
         watch: EventReporter,
     ) -> None:
         self._known, self._receiver, self._publisher = known, receiver, publisher
-        self._berths, self._settings, self._watch = transfer_slots, settings, watch
+        self._slots, self._settings, self._watch = transfer_slots, settings, watch
 
     async def acquire(self, lease: Lease) -> Outcome:
         """Get one artifact: adopt a published blob, reuse stored content, or fetch, verify and publish."""
@@ -48,7 +48,8 @@ class DownloadHandler:
             return known.reused("fresh" if known.is_fresh else "offline")
         if self._settings.offline:
             raise Reasoned("offline", "offline, and these bytes are not held")
-        async with self._berths.at(lease.job.request.host, lease.host_slots, (lease.job_id, lease.epoch)):
+        key = (lease.job_id, lease.epoch)
+        async with self._slots.at(lease.job.request.host, lease.host_slots, key, self._receiver):
             self._watch.tell("started", lease)
             received = await self._receiver.receive(lease, known)
         failpoints.hit("flow.received")

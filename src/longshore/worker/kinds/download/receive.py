@@ -61,7 +61,7 @@ class Receiver:
         transfer_slots: TransferSlots,
     ) -> None:
         self._ledger, self._store, self._transfer, self._hosts = ledger, store, transfer, hosts
-        self._berths = transfer_slots
+        self._slots = transfer_slots
         self._threads, self._settings = threads, settings
         self._names = Resolver()
         self._sinks: dict[tuple[str, int], BodySink] = {}  # of transfers that wait for a server
@@ -253,7 +253,7 @@ class Receiver:
         """Fetch over one connection, or over several where that is allowed and helps."""
         if self._settings.transfer.segments < 2:
             return await self._transfer.fetch(ask, sink)
-        slots = HostSlots(self._berths, lease)
+        slots = HostSlots(self._slots, lease)
         return await fetch_in_pieces(
             self._transfer, ask, sink, connections=self._settings.transfer.segments, slots=slots
         )

@@ -107,12 +107,12 @@ def test_a_look_at_what_is_known_that_fails_costs_no_lease(
 def test_a_worker_outlives_a_ledger_that_is_away(depot: Depot, origin: Origin, monkeypatch: pytest.MonkeyPatch) -> None:
     real, looks = Worker._due, []
 
-    async def due(self: Worker, errand: RunOptions) -> int | None:
-        looks.append(errand)
+    async def due(self: Worker, options: RunOptions) -> int | None:
+        looks.append(options)
         if len(looks) == 1:
             raise Unavailable("not now")
         self.drain()
-        return await real(self, errand)
+        return await real(self, options)
 
     monkeypatch.setattr(Worker, "_due", due)
     depot.run(forever=True)

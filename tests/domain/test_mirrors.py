@@ -90,11 +90,11 @@ def test_whose_slot_is_needed(
 def test_rounds_are_not_counted_until_there_are_too_many() -> None:
     past, settings = Past(0, None), RetrySettings(max_attempts=2)
     for rounds in range(MAX_ROUNDS + 3):
-        mishap = Failure("host_busy", "x", host="t", trail=Trail(rounds=rounds))
-        end = next_outcome(mishap, past, 0.5, settings)
+        failure = Failure("host_busy", "x", host="t", trail=Trail(rounds=rounds))
+        end = next_outcome(failure, past, 0.5, settings)
         assert isinstance(end, Deferred)
         assert end.counts == (rounds > MAX_ROUNDS)
-    last = next_outcome(replace(mishap, trail=Trail(rounds=9)), Past(1, "host_busy"), 0.5, settings)
+    last = next_outcome(replace(failure, trail=Trail(rounds=9)), Past(1, "host_busy"), 0.5, settings)
     assert isinstance(last, Failed)
 
 
@@ -279,7 +279,7 @@ def test_a_busy_mirror_is_where_the_job_waits() -> None:
     world.take = full  # type: ignore[method-assign]
     with pytest.raises(Reasoned) as caught:
         asyncio.run(attempt(world, 0.0))
-    mishap = failure_of(caught.value)
-    assert (mishap.reason, mishap.host) == ("host_busy", "h1.example")
-    assert mishap.trail is not None
-    assert mishap.trail.tried[0].definite
+    failure = failure_of(caught.value)
+    assert (failure.reason, failure.host) == ("host_busy", "h1.example")
+    assert failure.trail is not None
+    assert failure.trail.tried[0].definite

@@ -37,7 +37,7 @@ from tests.transfer.wire import LOOPBACK, within
 pytestmark = pytest.mark.torture
 
 
-def mishap(dice: random.Random, thing: Thing) -> Behaviour:
+def failure(dice: random.Random, thing: Thing) -> Behaviour:
     """Choose one way to fail that a later attempt can heal."""
     return dice.choice(
         [
@@ -67,8 +67,8 @@ def test_a_flaky_server_is_outlasted(tmp_path: Path, seed: int) -> None:
         urls = []
         for n in range(300):
             thing = Thing(stamped(1, dice.choice([10, 20_000, 300_000, 700_000])))
-            mishaps = [mishap(dice, thing) for _ in range(dice.randrange(6))]
-            urls.append(origin.add(f"/{n}", *mishaps, thing))
+            faults = [failure(dice, thing) for _ in range(dice.randrange(6))]
+            urls.append(origin.add(f"/{n}", *faults, thing))
         with Depot(settings=load_settings(tmp_path / "depot", environ={}, **settings)) as depot:
             for got in depot.get(urls):
                 assert got.path is not None, f"{got.url} {got.reason} {got.message}"

@@ -48,13 +48,13 @@ class Running:
 
     def __init__(self, depot: Depot, **options: Any) -> None:
         self.notes: list[RunEvent] = []
-        self.tally: RunResult | None = None
+        self.result: RunResult | None = None
         self._depot = depot
         self._thread = threading.Thread(target=self._run, kwargs=options)
         self._thread.start()
 
     def _run(self, **options: Any) -> None:
-        self.tally = self._depot.run(on_note=self.notes.append, **options)
+        self.result = self._depot.run(on_note=self.notes.append, **options)
 
     def of(self, kind: str) -> list[RunEvent]:
         return [note for note in list(self.notes) if note.kind == kind]
@@ -62,8 +62,8 @@ class Running:
     def join(self) -> RunResult:
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
-        assert self.tally is not None
-        return self.tally
+        assert self.result is not None
+        return self.result
 
 
 @contextmanager
@@ -130,9 +130,9 @@ def test_a_drain_ends_what_runs_and_gives_back_the_rest(make_depot: MakeDepot, o
         until(lambda: origin.count("/first"))
         depot.aio.drain()
         gate.open()
-        tally = run.join()
-    assert tally.completed == 1
-    assert tally.stopped_by
+        result = run.join()
+    assert result.completed == 1
+    assert result.stopped_by
     counts = depot.ledger.counts(depot.scope)
     assert (counts[Status.COMPLETED], counts[Status.PENDING]) == (1, 5)
     assert depot.run().completed == 5
@@ -165,24 +165,24 @@ def test_a_running_job_can_be_canceled(depot: Depot, origin: Origin) -> None:
         until(lambda: origin.count("/a"))
         job_id = depot.ledger.plan(depot.scope, [download_request(url)])[0].job_id
         depot.ledger.cancel(depot.scope, [job_id])
-        tally = run.join()
+        result = run.join()
     gate.open()
-    assert tally.canceled == 1
+    assert result.canceled == 1
     assert depot.ledger.job(depot.scope, job_id).status is Status.CANCELED
 
 
 def test_max_wait_ends_a_run_that_can_only_wait(depot: Depot, origin: Origin) -> None:
     depot.add([origin.add("/a", status(503, Retry_After="3600")), origin.add("/b", Thing())])
-    tally = depot.run(max_wait_s=0.2)
-    assert (tally.completed, tally.left) == (1, True)
+    result = depot.run(max_wait_s=0.2)
+    assert (result.completed, result.left) == (1, True)
 
 
 def test_a_run_waits_for_leases_of_others_and_for_retries(depot: Depot, origin: Origin) -> None:
     depot.add([origin.add("/a", status(503), Thing())])
     foreign = depot.ledger.claim("somebody else", limit=1, ttl_s=0.5)
     assert len(foreign) == 1
-    tally = depot.run()
-    assert (tally.completed, tally.retried) == (1, 1)
+    result = depot.run()
+    assert (result.completed, result.retried) == (1, 1)
 
 
 def steal(tx: Tx, owner: str) -> list[Lease]:
@@ -201,11 +201,11 @@ def test_a_lease_that_somebody_else_got_stops_the_transfer(make_depot: MakeDepot
         owner = depot.aio.runtime.liveness.owner
         stolen = depot.ledger.write(steal, owner)  # as if we were dead: the epoch moves on
         assert len(stolen) == 1
-        until(lambda: depot.aio.runner.tally.lost == 1)
+        until(lambda: depot.aio.runner.result.lost == 1)
         compat.release_lease(depot.ledger, stolen[0])
-        tally = run.join()
+        result = run.join()
     gate.open()
-    assert (tally.completed, tally.lost) == (1, 1)
+    assert (result.completed, result.lost) == (1, 1)
 
 
 def test_a_full_disk_pauses_and_goes_on_by_itself(make_depot: MakeDepot, origin: Origin) -> None:
@@ -219,8 +219,8 @@ def test_a_full_disk_pauses_and_goes_on_by_itself(make_depot: MakeDepot, origin:
             until(lambda: any(note.facts["reason"] == "disk_full" for note in run.of("retry")))
             assert not any(note.url and note.url.endswith("/large") for note in run.of("completed"))
             filler.unlink()
-            tally = run.join()
-        assert tally.completed == 4
+            result = run.join()
+        assert result.completed == 4
         assert depot.verify().findings == []
         depot.close()
 
@@ -236,8 +236,8 @@ def test_staging_deleted_under_a_run_is_mended_within_the_run(depot: Depot, orig
         while (where := Path(depot.settings.store) / gone).exists():
             shutil.rmtree(where, ignore_errors=True)  # the store cleans up there at the same time
         gate.open()
-        tally = run.join()
-    assert (tally.completed, tally.failed) == (4, 0)
+        result = run.join()
+    assert (result.completed, result.failed) == (4, 0)
     assert origin.count("/large") <= 3
     assert depot.verify().findings == []
 
@@ -247,8 +247,8 @@ def test_low_room_stops_before_the_stream_and_leaves_no_part(
 ) -> None:
     depot = make_depot(quota={"free_bytes_min": 1 << 60})
     depot.add([origin.add("/large", Thing(stamped(1, 3_000_000)))])
-    tally = depot.run(max_wait_s=0.3)
-    assert (tally.completed, tally.left) == (0, True)
+    result = depot.run(max_wait_s=0.3)
+    assert (result.completed, result.left) == (0, True)
     assert list(depot.store.parts()) == []
 
 
@@ -331,12 +331,12 @@ def test_further_jobs_are_named_while_it_runs(depot: Depot, origin: Origin) -> N
         handed.append([second])
         depot.aio.notify()
         until(lambda: len(run.of("completed")) == 2)
-        assert run.tally is None
+        assert run.result is None
         handed.append(None)
         depot.aio.notify()
-        tally = run.join()
+        result = run.join()
 
-    assert (tally.completed, tally.left) == (2, False)
+    assert (result.completed, result.left) == (2, False)
     assert depot.ledger.job(depot.scope, never).status is Status.PENDING
 
 
@@ -348,9 +348,11 @@ def test_names_that_have_to_wait_do_not_keep_others_waiting(make_depot: MakeDepo
         ids = [one.job_id for one in depot.ledger.plan(depot.scope, [download_request(url) for url in urls])]
         handed: list[list[str] | None] = [ids[:-1], ids[-1:], None]
 
-        tally = depot.run(scope=depot.scope, job_ids=(), more=lambda: handed.pop(0) if handed else None, max_wait_s=0.2)
+        result = depot.run(
+            scope=depot.scope, job_ids=(), more=lambda: handed.pop(0) if handed else None, max_wait_s=0.2
+        )
 
-    assert (tally.completed, tally.left) == (1, True)
+    assert (result.completed, result.left) == (1, True)
 
 
 def test_an_end_that_is_being_written_keeps_nobody_from_coming(
@@ -375,6 +377,6 @@ def test_an_end_that_is_being_written_keeps_nobody_from_coming(
             assert not run.of("completed")
         finally:
             written.set()
-        tally = run.join()
+        result = run.join()
 
-    assert tally.completed == len(urls)
+    assert result.completed == len(urls)

@@ -11,7 +11,7 @@ from longshore.errors import Reasoned
 from longshore.transfer import Answer, Discard, FetchRequest, Memory, Transfer
 from tests.support.origin import Gate, Origin, Thing, cut, drip, raw, silent, stamped
 from tests.support.settings import changed, tuned
-from tests.transfer.test_fetch import Slow
+from tests.transfer.test_client import Slow
 from tests.transfer.wire import reason, within
 
 THING = Thing(stamped(1, 50_000))

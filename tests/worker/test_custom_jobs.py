@@ -25,7 +25,7 @@ from longshore.worker import runtime
 from longshore.worker.kinds.custom import async_handler, handler, job_types, process_pool
 from tests.worker import own_types
 from tests.worker.conftest import MakeDepot
-from tests.worker.test_worker import running, until
+from tests.worker.test_loop import running, until
 
 
 def put(depot: Depot, text: str) -> Artifact:
@@ -115,8 +115,8 @@ def test_a_handler_that_misbehaves_ends_by_policy_and_harms_nobody(
 ) -> None:
     bad = depot.submit("t_hang" if how == "hang" else "t_bad", params={"how": how})
     good = depot.submit("t_upper", inputs=[put(depot, "ok")])
-    tally = depot.run()
-    assert (tally.completed, tally.failed) == (1, 1)
+    result = depot.run()
+    assert (result.completed, result.failed) == (1, 1)
     assert job(depot, good.job_id).status is Status.COMPLETED
     ended = job(depot, bad.job_id)
     assert (ended.status, ended.reason, ended.attempts) == (Status.FAILED, reason, attempts)
@@ -197,8 +197,8 @@ def test_the_same_work_under_another_key_is_skipped_with_all_its_results(depot: 
     again = depot.submit("t_many", params={"size": 10}, key="mine")
     other = depot.submit("t_many", params={"size": 11}, key="other")
     assert again.created
-    tally = depot.run()
-    assert (tally.reused, tally.completed) == (1, 1)
+    result = depot.run()
+    assert (result.reused, result.completed) == (1, 1)
     ended = job(depot, again.job_id)
     assert (ended.status, ended.reuse_of_job_id) == (Status.SKIPPED, first.job_id)
     assert [one.artifact_id for one in results(depot, again.job_id)] == [

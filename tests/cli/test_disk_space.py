@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import LOOPBACK, Box
-from tests.cli.test_disks import full
+from tests.cli.test_full_disks import full
 from tests.support.disks import small_disk
 from tests.support.origin import Origin, Thing, chunked, close_delimited, endless, stamped, status
 from tests.support.program import eventually, started

@@ -137,19 +137,19 @@ def test_jobs_with_something_under_way_do_not_hold_the_others_up(v5: V5, made: M
         slow = [depot.start(made, book=f"slow {n}") for n in range(2)]
         last = depot.start(made, book="last")
 
-        async def work(desk: TorrentService) -> list[int]:
+        async def work(service: TorrentService) -> list[int]:
             never = asyncio.get_running_loop().create_future()
             for job_id in slow:
-                desk.sync._busy[SCOPE, job_id] = never  # type: ignore[assignment]
+                service.sync._busy[SCOPE, job_id] = never  # type: ignore[assignment]
             polled = []
             for _ in range(6):
                 depot.clock.turn(15)
-                polled.append((await desk.sync.cycle()).polled)
-                if task := desk.sync._busy.get((SCOPE, last)):
+                polled.append((await service.sync.cycle()).polled)
+                if task := service.sync._busy.get((SCOPE, last)):
                     await task
             return polled
 
-        polled = asyncio.run(depot._with_desk(work))
+        polled = asyncio.run(depot._with_service(work))
         assert (sum(polled[:3]), sum(polled[3:])) == (1, 1), "once in every three cycles"
         assert depot.job(last).watch.seen_at is not None
 
@@ -161,8 +161,8 @@ def test_a_surprise_in_one_cycle_does_not_end_the_loop(
         job_id = depot.start(made)
         cycles = 0
 
-        async def work(desk: TorrentService) -> None:
-            stop, honest = asyncio.Event(), desk.sync._look
+        async def work(service: TorrentService) -> None:
+            stop, honest = asyncio.Event(), service.sync._look
 
             async def look(jobs: list[Tracked]) -> list[Seen | None]:
                 nonlocal cycles
@@ -171,14 +171,14 @@ def test_a_surprise_in_one_cycle_does_not_end_the_loop(
                     raise ZeroDivisionError("a defect")
                 return await honest(jobs)
 
-            desk.sync._look = look  # type: ignore[method-assign]
+            service.sync._look = look  # type: ignore[method-assign]
 
             def seen(_: Cycle) -> None:
                 depot.clock.turn(15)
                 if depot.job(job_id).watch.seen_at is not None:
                     stop.set()
 
-            await asyncio.wait_for(forever(desk.sync, stop, seen), 60)
+            await asyncio.wait_for(forever(service.sync, stop, seen), 60)
 
-        asyncio.run(depot._with_desk(work))
+        asyncio.run(depot._with_service(work))
         assert "a defect" in caplog.text
