@@ -29,7 +29,7 @@ imports: setup  ## imports point down
 check: lint types imports  ## all static checks
 
 quick: setup  ## domain, lists, config, ledger on SQLite and the command line; needs no servers
-	@$(PY) -m pytest -n $(JOBS) --dist worksteal -m "not torture and not servers" tests/domain tests/lists tests/config tests/ledger tests/cli
+	@$(PY) -m pytest -n $(JOBS) --dist worksteal -m "not torture and not servers and not slow" tests/domain tests/lists tests/config tests/ledger tests/cli
 
 test-pythons: setup  ## the suite without servers on every Python from 3.11 on: installed ones, and Debian's newer ones
 	@scripts/test-pythons.sh trixie sid

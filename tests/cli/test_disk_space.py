@@ -15,6 +15,8 @@ from tests.support.disks import small_disk
 from tests.support.origin import Origin, Thing, chunked, close_delimited, endless, stamped, status
 from tests.support.program import eventually, started
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 ATTEMPTS = 3
 

@@ -90,6 +90,7 @@ def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Box]:
         yield Box(tmp_path, env | {"LONGSHORE_LEDGER": dsn})
 
 
+@pytest.mark.slow
 def test_one_lost_and_one_cut_among_a_thousand_are_noticed_and_fetched_again(either: Box, origin: Origin) -> None:
     names = [f"/{n}" for n in range(MANY)]
     listing = either.write("list", "".join(f"{origin.add(name, Thing(name.encode() * 9))}\n" for name in names))

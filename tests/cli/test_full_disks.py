@@ -10,11 +10,15 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import LOOPBACK, Box
 from tests.cli.test_json import complaint
 from tests.support.disks import small_disk
 from tests.support.origin import Gate, Origin, Thing, status
 from tests.support.program import eventually, started
+
+pytestmark = pytest.mark.slow
 
 READING = {
     "status": [],

@@ -63,6 +63,7 @@ def test_put_says_what_it_cannot_take(depot: Path, tmp_path: Path) -> None:
     assert ran.stderr.count("refused") == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["put.staged", "put.planned", "publish.intents", "put.linked", "put.settled"])
 def test_a_crash_while_putting_leaves_one_result(depot: Path, tmp_path: Path, point: str) -> None:
     (tmp_path / "f").write_bytes(b"bytes" * 1000)
@@ -74,6 +75,7 @@ def test_a_crash_while_putting_leaves_one_result(depot: Path, tmp_path: Path, po
     sound(depot)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed_too", [False, True])
 @pytest.mark.parametrize(
     ("point", "saved"),
@@ -214,6 +216,7 @@ def others_can_read(*places: Path) -> list[Path]:
     return [path for path in found if path.stat().st_mode & 0o007 or (path.is_dir() and path.stat().st_mode & 0o070)]
 
 
+@pytest.mark.slow
 def test_what_leaves_a_private_depot_is_private_from_the_first_byte(depot: Path, tmp_path: Path) -> None:
     """Backup, restored depot and archive have the same URLs and hashes of tokens as the ledger; so have half-written ones."""
     fill(depot, tmp_path / "in")

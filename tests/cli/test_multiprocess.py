@@ -32,6 +32,8 @@ from tests.support.program import (
     started,
 )
 
+pytestmark = pytest.mark.slow
+
 MANY = 600  # more than one worker is used for
 FAST = {"LONGSHORE_HOSTS__CONCURRENCY": "64", "LONGSHORE_TRANSFER__CONCURRENCY": "4"}
 

@@ -13,6 +13,8 @@ from tests.cli.conftest import LOOPBACK, Box
 from tests.support.origin import Origin, Thing, stamped, status
 from tests.support.program import command, environment
 
+pytestmark = pytest.mark.slow
+
 BAD = b"dep\xff\xe9t"
 
 

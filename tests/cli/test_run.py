@@ -13,6 +13,8 @@ from tests.cli.conftest import Box
 from tests.support.origin import Gate, Origin, Thing, check_stamps, cut, stamped, status
 from tests.support.program import PATIENCE_S, command, environment, eventually, started
 
+pytestmark = pytest.mark.slow
+
 
 def plan(box: Box, *urls: str) -> None:
     box("add", "-", stdin="\n".join(urls).encode()).ok()

@@ -9,6 +9,8 @@ import pytest
 from tests.cli.conftest import Box
 from tests.support.origin import Origin, Thing
 
+pytestmark = pytest.mark.slow
+
 BODY = b"the bytes " * 500
 INSTEAD = ["link", "file", "loop", "dangling"]
 

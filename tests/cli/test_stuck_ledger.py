@@ -16,6 +16,8 @@ import pytest
 from tests.support.origin import Origin, Thing, stamped
 from tests.support.program import command, environment, eventually, execute, started
 
+pytestmark = pytest.mark.slow
+
 NET = ("--allow-net", "127.0.0.0/8")
 
 

@@ -12,6 +12,8 @@ from longshore.ledger.operations.leasing import claim
 from tests.support.origin import Origin, status
 from tests.support.program import invoke, schema_of
 
+pytestmark = pytest.mark.slow
+
 NET = ("--allow-net", "127.0.0.0/8")
 
 

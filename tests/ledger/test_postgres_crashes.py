@@ -28,6 +28,8 @@ from longshore.ledger.records import Settled
 from tests.support.ledgers import build_template
 from tests.support.postgres import REPLICATED, Cluster, Standby
 
+pytestmark = pytest.mark.servers
+
 A = Scope("a", "p")
 WAIT_S = 60.0
 

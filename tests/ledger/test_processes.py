@@ -20,6 +20,8 @@ from longshore.ledger import Ledger, Move, migrate
 from longshore.ledger.transaction import Row, Tx
 from tests.ledger.acts import HOME, downloads, held, lease, plan, settle
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 JOBS = 1_500
 WAIT_S = 120.0

@@ -216,6 +216,7 @@ def histories(tmp_path_factory: pytest.TempPathFactory, examples: int) -> None:
     run(make, examples)
 
 
+@pytest.mark.slow
 def test_histories_on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> None:
     histories(tmp_path_factory, 40)
 
