@@ -14,7 +14,7 @@ def document() -> str:
     from longshore.ledger import Ledger
     from longshore.store import open_store
     from longshore.web.app import describe, make_app
-    from longshore.web.server_limits import ServerLimits
+    from longshore.web.server_options import ServerLimits
     from longshore.web.service import Service
 
     with tempfile.TemporaryDirectory() as folder, Ledger.open(Path(folder, "ledger.db"), create=True) as ledger:

@@ -21,7 +21,7 @@ from longshore.domain import outcomes
 from longshore.ledger import Ledger
 from longshore.store import open_store
 from longshore.web.metrics import Metrics
-from longshore.web.server_limits import ServerLimits
+from longshore.web.server_options import ServerLimits
 from longshore.web.service import Service
 from scripts.openapi import document
 

@@ -16,7 +16,7 @@ from longshore.domain.outcomes import Deferred
 from longshore.domain.torrents.model import torrent_request
 from longshore.domain.torrents.sync_rules import PollState
 from longshore.ledger import JobFilter, Ledger
-from longshore.ledger.operations import hosts, stages, tokens
+from longshore.ledger.operations import audit_log, hosts, stages
 from longshore.ledger.operations.torrents import Noted, note_torrents, start_torrent
 from longshore.ledger.queries.torrents import torrent
 from longshore.store import open_store
@@ -62,8 +62,8 @@ def an_hour_of_work(site: Site, clock: Clock) -> dict[str, str]:
     site.token("metrics", name="prometheus")
     site.token("write", name="nightly import", expires_s=30 * 86_400)
     for path in ("/api/v1/jobs:batch", "/api/v1/jobs:retry", "/hosts/set"):
-        entry = tokens.NewEntry("nightly-import", "post", path, "10.0.0.7", {"status": 200})
-        site.ledger.write(tokens.audit, Scope(), entry)
+        entry = audit_log.NewEntry("nightly-import", "post", path, "10.0.0.7", {"status": 200})
+        site.ledger.write(audit_log.audit, Scope(), entry)
     return shown
 
 

@@ -13,6 +13,7 @@ import pytest
 from longshore.checker import check
 from longshore.checker.check import LocalFiles
 from longshore.domain.model import Scope
+from longshore.ledger.operations import audit_log
 from longshore.store.staging.quarantine import Quarantine
 from tests.cli.conftest import put_instead
 from tests.support.origin import Origin, Thing
@@ -429,7 +430,7 @@ def test_tokens_made_and_revoked_on_the_command_line_are_in_the_audit_log(depot:
         [token] = ledger.read(tokens.list_tokens)
     invoke("token", "revoke", token.token_id, "--depot", depot).ok()
     with Ledger.open(depot / "ledger.db") as ledger:
-        lines = ledger.read(tokens.audit_entries, Scope())
+        lines = ledger.read(audit_log.audit_entries, Scope())
     assert [(line.token_id, line.detail["act"], line.target) for line in lines] == [
         ("command line", "revoke token", token.token_id),
         ("command line", "create token", token.token_id),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import longshore
-from longshore.depot.requests import BATCH
+from longshore.depot.parse_items import BATCH
 from longshore.domain.kinds import Status
 from longshore.domain.run_events import RunEvent
 

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longshore.errors import BadInput, BlobDamaged
-from longshore.exports import directories, manifest
+from longshore.exports import directory_formats, manifest
 from longshore.exports.file_names import Namer, safe_name
 from longshore.exports.manifest_rows import COLUMNS, ManifestRow, as_dict
 from longshore.exports.public_urls import Published
@@ -112,7 +112,7 @@ def test_failures_are_a_list_that_can_be_added() -> None:
 
 def test_a_bag_is_complete_and_its_tags_are_summed(tmp_path: Path) -> None:
     bag = tmp_path / "bag"
-    assert directories.write_bag(rows(), bag, place, made_at=1_700_000_000_000_000) == 3
+    assert directory_formats.write_bag(rows(), bag, place, made_at=1_700_000_000_000_000) == 3
     listed = dict(line.split("  ", 1)[::-1] for line in (bag / "manifest-sha256.txt").read_text().splitlines())
     held = {f"data/{p.name}": hashlib.sha256(p.read_bytes()).hexdigest() for p in (bag / "data").iterdir()}
     assert listed == held
@@ -121,18 +121,18 @@ def test_a_bag_is_complete_and_its_tags_are_summed(tmp_path: Path) -> None:
         digest, name = line.split("  ", 1)
         assert digest == hashlib.sha256((bag / name).read_bytes()).hexdigest()
     with pytest.raises(BadInput):
-        directories.write_bag(rows(), bag, place, made_at=0)
+        directory_formats.write_bag(rows(), bag, place, made_at=0)
 
 
 def test_a_bag_to_be_fetched_names_every_url(tmp_path: Path) -> None:
-    directories.write_bag(rows(), tmp_path / "bag", None, made_at=1_700_000_000_000_000)
+    directory_formats.write_bag(rows(), tmp_path / "bag", None, made_at=1_700_000_000_000_000)
     lines = (tmp_path / "bag" / "fetch.txt").read_text().splitlines()
     assert lines[0] == "https://example.org/papers/0.pdf 3 data/0.pdf"
     assert not list((tmp_path / "bag" / "data").iterdir())
 
 
 def test_a_crate_describes_each_file(tmp_path: Path) -> None:
-    directories.write_crate(rows(), tmp_path / "crate", place, made_at=1_700_000_000_000_000, name="papers")
+    directory_formats.write_crate(rows(), tmp_path / "crate", place, made_at=1_700_000_000_000_000, name="papers")
     graph = json.loads((tmp_path / "crate" / "ro-crate-metadata.json").read_text())["@graph"]
     root = next(item for item in graph if item["@id"] == "./")
     assert {part["@id"] for part in root["hasPart"]} == {item["@id"] for item in graph if item["@type"] == "File"}
@@ -140,7 +140,7 @@ def test_a_crate_describes_each_file(tmp_path: Path) -> None:
 
 def test_a_link_tree_keeps_two_files_of_one_name_apart(tmp_path: Path) -> None:
     entries = [row(0, name="paper.pdf"), row(1, name="Paper.pdf"), row(0, name="paper.pdf")]
-    assert directories.link_tree(iter(entries), tmp_path / "tree", place) == 2
+    assert directory_formats.link_tree(iter(entries), tmp_path / "tree", place) == 2
     assert len({p.read_bytes() for p in (tmp_path / "tree").iterdir()}) == 2
 
 
@@ -216,9 +216,9 @@ SECRET = "https://files.example/1.pdf?token=CANARY"
 def handed_on(tmp_path: Path, form: str, url: str, *, no_secrets: bool) -> tuple[str, Published]:
     entries, published = iter([row(1, url=url, work_id=url), row(2)]), Published(no_secrets)
     if form == "crate":
-        directories.write_crate(entries, tmp_path / form, place, made_at=0, name="papers", published=published)
+        directory_formats.write_crate(entries, tmp_path / form, place, made_at=0, name="papers", published=published)
         return (tmp_path / form / "ro-crate-metadata.json").read_text(), published
-    directories.write_bag(entries, tmp_path / form, None, made_at=0, published=published)
+    directory_formats.write_bag(entries, tmp_path / form, None, made_at=0, published=published)
     return (tmp_path / form / "fetch.txt").read_text(), published
 
 
@@ -253,7 +253,7 @@ def test_a_package_that_fails_leaves_no_description(tmp_path: Path, form: str) -
 
     with pytest.raises(BlobDamaged):
         if form == "crate":
-            directories.write_crate(rows(), tmp_path / "x", failing, made_at=0, name="papers")
+            directory_formats.write_crate(rows(), tmp_path / "x", failing, made_at=0, name="papers")
         else:
-            directories.write_bag(rows(), tmp_path / "x", failing, made_at=0)
+            directory_formats.write_bag(rows(), tmp_path / "x", failing, made_at=0)
     assert [path for path in (tmp_path / "x").iterdir() if path.is_file()] == []

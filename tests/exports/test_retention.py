@@ -17,7 +17,7 @@ from longshore.domain.settings import RetentionSettings
 from longshore.exports.read_ledger import manifest_rows
 from longshore.ledger import Ledger
 from longshore.ledger.maintenance import purge_order
-from longshore.ledger.operations import tokens
+from longshore.ledger.operations import audit_log, idempotency_keys
 from tests.support.ledgers import Clock
 
 SCOPE = Scope("a", "p")
@@ -95,27 +95,27 @@ def test_a_clock_that_jumps_makes_nobody_forget(ledger: Ledger, clock: Clock, tm
 def test_the_audit_log_and_remembered_requests_are_bounded(ledger: Ledger, clock: Clock, tmp_path: Path) -> None:
     plan(ledger, urls(0, 1))
     for _ in range(3):
-        ledger.write(tokens.audit, SCOPE, tokens.NewEntry("t", "post", "/x", "10.0.0.1"))
-    ledger.write(tokens.once, SCOPE, "old-key", "print", lambda _: {"n": 1})
+        ledger.write(audit_log.audit, SCOPE, audit_log.NewEntry("t", "post", "/x", "10.0.0.1"))
+    ledger.write(idempotency_keys.once, SCOPE, "old-key", "print", lambda _: {"n": 1})
     clock.sleep(8 * DAY_S)
-    ledger.write(tokens.once, SCOPE, "young-key", "print", lambda _: {"n": 2})
+    ledger.write(idempotency_keys.once, SCOPE, "young-key", "print", lambda _: {"n": 2})
     done = keeper(ledger, tmp_path).daily()
     assert done is not None
     assert done.lines == 1
-    assert ledger.write(tokens.once, SCOPE, "young-key", "print", lambda _: {"n": 9}) == {"n": 2}
-    assert ledger.write(tokens.once, SCOPE, "old-key", "print", lambda _: {"n": 9}) == {"n": 9}
-    assert len(ledger.read(tokens.audit_entries, SCOPE)) == 3
+    assert ledger.write(idempotency_keys.once, SCOPE, "young-key", "print", lambda _: {"n": 9}) == {"n": 2}
+    assert ledger.write(idempotency_keys.once, SCOPE, "old-key", "print", lambda _: {"n": 9}) == {"n": 9}
+    assert len(ledger.read(audit_log.audit_entries, SCOPE)) == 3
     clock.sleep(366 * DAY_S)
-    ledger.write(tokens.audit, SCOPE, tokens.NewEntry("t", "post", "/young", "10.0.0.1"))
+    ledger.write(audit_log.audit, SCOPE, audit_log.NewEntry("t", "post", "/young", "10.0.0.1"))
     assert keeper(ledger, tmp_path).daily() is None, "nobody looked for a year: that may be the clock"
     clock.sleep(DAY_S)
     keeper(ledger, tmp_path).daily()
-    assert [line.target for line in ledger.read(tokens.audit_entries, SCOPE)] == ["/young"]
+    assert [line.target for line in ledger.read(audit_log.audit_entries, SCOPE)] == ["/young"]
 
 
 def test_zero_keeps_everything(ledger: Ledger, clock: Clock, tmp_path: Path) -> None:
     ledger.cancel(SCOPE, plan(ledger, urls(0, 3)))
-    ledger.write(tokens.audit, SCOPE, tokens.NewEntry("t", "post", "/x", "10.0.0.1"))
+    ledger.write(audit_log.audit, SCOPE, audit_log.NewEntry("t", "post", "/x", "10.0.0.1"))
     clock.sleep(5_000 * DAY_S)
     done = keeper(ledger, tmp_path, days=0, audit_days=0, request_key_days=0).daily()
     assert done is not None

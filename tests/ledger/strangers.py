@@ -26,7 +26,7 @@ from longshore.domain.settings import HostsSettings
 from longshore.domain.torrents.model import torrent_request
 from longshore.domain.torrents.sync_rules import PollState
 from longshore.ledger import Intent, Ledger, Move
-from longshore.ledger.operations.tokens import NewEntry
+from longshore.ledger.operations.audit_log import NewEntry
 from longshore.ledger.operations.torrents import Noted, start_torrent
 from longshore.ledger.queries.listing import ArtifactFilter, JobFilter
 from longshore.ledger.queries.torrents import torrent

@@ -15,7 +15,7 @@ from longshore.ledger import Intent, Ledger
 from longshore.ledger.maintenance import copy
 from longshore.ledger.maintenance.copy import copy_ledger
 from longshore.ledger.operations import hosts
-from longshore.ledger.queries import listing
+from longshore.ledger.queries import history
 
 A, B = Scope("a", "p"), Scope("b", "q")
 
@@ -46,7 +46,7 @@ def facts(where: str | Path) -> dict[str, object]:
                 ledger.artifacts(scope).items,
                 ledger.failures(scope),
                 ledger.counts(scope),
-                ledger.read(listing.events_after, scope, 0),
+                ledger.read(history.events_after, scope, 0),
                 [ledger.timeline(scope, job.job_id) for job in ledger.jobs(scope).items],
             )
             for scope in (A, B)
@@ -69,9 +69,9 @@ def test_there_and_back_again_is_the_same(tmp_path: Path, postgres_dsn: str, mon
                 A, [download_request("https://a.example/1"), download_request("https://a.example/new")]
             )
             assert [item.created for item in planned] == [False, True]
-            last = ledger.read(listing.last_event, A)
+            last = ledger.read(history.last_event, A)
             ledger.cancel(A, [planned[1].job_id])
-            assert [event.kind for event in ledger.read(listing.events_after, A, last)] == ["canceled"]
+            assert [event.kind for event in ledger.read(history.events_after, A, last)] == ["canceled"]
 
 
 def test_an_interrupted_copy_is_gone_on_with(

@@ -13,7 +13,7 @@ from longshore.domain.model import Blob, JobRequest, Lease, NewArtifact, Scope, 
 from longshore.domain.outcomes import Completed, Deferred, Failed, Outcome, Reused
 from longshore.errors import BadInput, NotFound
 from longshore.ledger import ArtifactFilter, Intent, JobFilter, Ledger
-from longshore.ledger.queries import listing
+from longshore.ledger.queries import all_tenants, due_work, history, listing
 from tests.support.ledgers import Clock
 
 A = Scope("a", "p")
@@ -208,22 +208,22 @@ def test_a_timeline_tells_planning_grants_events_and_effects(ledger: Ledger, clo
 
 
 def test_events_are_read_in_order_and_only_once(ledger: Ledger) -> None:
-    start = ledger.read(listing.last_event, A)
+    start = ledger.read(history.last_event, A)
     ids = plan(ledger, A, 6)
     plan(ledger, B, 2, "b.example")
     settle_all(ledger, A, Failed("http_404", "gone"), 6)
     settle_all(ledger, B, Failed("http_404", "gone"), 2)
     seen, seq = [], start
-    while events := ledger.read(listing.events_after, A, seq, limit=4):
+    while events := ledger.read(history.events_after, A, seq, limit=4):
         assert all(event.seq > seq for event in events)
         seen += [event.job_id for event in events]
         seq = events[-1].seq
     assert sorted(seen, key=str) == sorted(ids)
-    assert ledger.read(listing.last_event, A) == seq
-    assert ledger.read(listing.events_after, A, seq) == []
+    assert ledger.read(history.last_event, A) == seq
+    assert ledger.read(history.events_after, A, seq) == []
     for bad in (-1, True, "1", 1 << 63):
         with pytest.raises(BadInput):
-            ledger.read(listing.events_after, A, bad)  # type: ignore[arg-type]
+            ledger.read(history.events_after, A, bad)  # type: ignore[arg-type]
 
 
 def test_artifacts_are_found_by_hash_url_work_and_type(ledger: Ledger) -> None:
@@ -279,26 +279,26 @@ def test_provenance_names_every_job_of_the_bytes(ledger: Ledger) -> None:
     (lease,) = ledger.claim("w", limit=1, ttl_s=60, scope=A, job_ids=[other])
     ledger.settle([(lease, Reused(source, artifact_id))])
     user = ledger.plan(A, [JobRequest("extract", "k", inputs=(artifact_id,))])[0].job_id
-    links = {link.job_id: link for link in ledger.read(listing.provenance, A, artifact_id)}
+    links = {link.job_id: link for link in ledger.read(history.provenance, A, artifact_id)}
     assert links.keys() == {source, other, user}
     assert (links[source].role, links[source].url, links[source].work_id) == ("result", "https://one.example/x", "W1")
     assert (links[other].role, links[user].role) == ("result", "input")
     with pytest.raises(NotFound):
-        ledger.read(listing.provenance, B, artifact_id)
+        ledger.read(history.provenance, B, artifact_id)
 
 
 def test_leases_and_the_oldest_ready_job(ledger: Ledger, clock: Clock) -> None:
-    assert ledger.read(listing.leases) == []
-    assert ledger.read(listing.oldest_ready, A) is None
+    assert ledger.read(all_tenants.leases) == []
+    assert ledger.read(due_work.oldest_ready, A) is None
     plan(ledger, A, 2)
     first = clock.now
     clock.sleep(5)
     plan(ledger, B, 2, "b.example")
-    assert ledger.read(listing.oldest_ready, A) == first
+    assert ledger.read(due_work.oldest_ready, A) == first
     ledger.claim("w1", limit=2, ttl_s=60, scope=A)
     ledger.claim("w2", limit=1, ttl_s=90, scope=B)
-    assert [(worker.owner, worker.leases) for worker in ledger.read(listing.leases)] == [("w1", 2), ("w2", 1)]
-    assert ledger.read(listing.oldest_ready, A) is None
+    assert [(worker.owner, worker.leases) for worker in ledger.read(all_tenants.leases)] == [("w1", 2), ("w2", 1)]
+    assert ledger.read(due_work.oldest_ready, A) is None
 
 
 def test_one_tenant_sees_nothing_of_another(ledger: Ledger) -> None:
@@ -307,7 +307,7 @@ def test_one_tenant_sees_nothing_of_another(ledger: Ledger) -> None:
     ledger.begin([Intent(lease, "HEAD", "k")])
     assert ledger.jobs(B).items == []
     assert sum(ledger.counts(B).values()) == 0
-    assert ledger.read(listing.events_after, B, 0) == []
+    assert ledger.read(history.events_after, B, 0) == []
     assert ledger.matching_ids(B, JobFilter()) == []
     with pytest.raises(NotFound):
         ledger.job(B, ids[0])

@@ -6,7 +6,8 @@ from longshore.domain.identity.requests import download_request
 from longshore.domain.model import SECOND, Scope, Status
 from longshore.domain.outcomes import Failed
 from longshore.ledger import Ledger
-from longshore.ledger.queries.manifest import entries, purge, purgeable
+from longshore.ledger.operations.purging import purge, purgeable
+from longshore.ledger.queries.manifest import entries
 
 SCOPE = Scope("acme", "papers")
 OTHER = Scope("globex", "papers")

@@ -18,7 +18,7 @@ from longshore.domain.model import Scope, Status
 from longshore.domain.outcomes import Deferred
 from longshore.domain.settings import HostsSettings
 from longshore.ledger import Ledger
-from longshore.ledger.operations import expiry, leasing
+from longshore.ledger.operations import expiry, leasing, purging
 from longshore.ledger.queries import listing, manifest
 from longshore.ledger.queries.listing import JobFilter
 from longshore.ledger.rows import encoded
@@ -135,10 +135,10 @@ def test_a_purge_touches_what_it_forgets(big: tuple[Ledger, Clock], count: int) 
     planned = ledger.plan(HOME, [download_request(f"https://old{count}.example/{n}") for n in range(400)])
     ledger.cancel(HOME, [one.job_id for one in planned])
     wanted = [one.job_id for one in planned][:count]
-    gone, rows = touched(ledger, manifest.purge, HOME, wanted, before=clock.now + 1)
+    gone, rows = touched(ledger, purging.purge, HOME, wanted, before=clock.now + 1)
     assert gone == count
     assert rows <= 400 + 20 * count
-    (found, _), rows = touched(ledger, manifest.purgeable, HOME, Status.CANCELED, before=clock.now + 1, scan=100)
+    (found, _), rows = touched(ledger, purging.purgeable, HOME, Status.CANCELED, before=clock.now + 1, scan=100)
     assert found
     assert rows <= 2_000
 
@@ -152,12 +152,12 @@ def test_a_purge_of_chains_touches_what_it_forgets(big: tuple[Ledger, Clock]) ->
         ledger.cancel(HOME, newest)
         newest = [one.job_id for one in ledger.retry(HOME, newest)]
     ledger.cancel(HOME, newest)
-    (found, _), rows = touched(ledger, manifest.purgeable, HOME, Status.CANCELED, before=clock.now + 1)
+    (found, _), rows = touched(ledger, purging.purgeable, HOME, Status.CANCELED, before=clock.now + 1)
     chains = [chain for chain in found if len(chain) == 4]
     assert len(chains) == 50
     assert rows <= 20_000
     wanted = [job_id for chain in chains for job_id in chain]
-    gone, rows = touched(ledger, manifest.purge, HOME, wanted, before=clock.now + 1)
+    gone, rows = touched(ledger, purging.purge, HOME, wanted, before=clock.now + 1)
     assert gone == len(wanted)
     assert rows <= 400 + 20 * len(wanted)
 

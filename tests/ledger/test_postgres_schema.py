@@ -14,7 +14,7 @@ from longshore.errors import Damaged, NoDepot, SchemaMismatch, Unavailable
 from longshore.ledger import Ledger
 from longshore.ledger.backends.postgres.migrate import create_postgres, drift_postgres, migrate_postgres
 from longshore.ledger.migrate import current_version
-from longshore.ledger.queries import listing
+from longshore.ledger.queries import history
 from tests.support.postgres import Cluster
 
 
@@ -140,8 +140,8 @@ def test_events_of_a_restored_ledger_go_on_above_the_old_ones(postgres_ledger: s
         "INSERT INTO counters (tenant_id, project_id, status, slot, n) VALUES ('a', 'p', 'pending', 0, 0)",
     )
     with Ledger.open(postgres_ledger) as ledger:
-        assert [event.kind for event in ledger.read(listing.events_after, scope, 0)] == ["old"]
-        last = ledger.read(listing.last_event, scope)
+        assert [event.kind for event in ledger.read(history.events_after, scope, 0)] == ["old"]
+        last = ledger.read(history.last_event, scope)
         job_id = ledger.plan(scope, [download_request("https://a.example/1")])[0].job_id
         ledger.cancel(scope, [job_id])
-        assert [event.kind for event in ledger.read(listing.events_after, scope, last)] == ["canceled"]
+        assert [event.kind for event in ledger.read(history.events_after, scope, last)] == ["canceled"]

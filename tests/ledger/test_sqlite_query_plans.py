@@ -20,7 +20,8 @@ from longshore.domain.outcomes import Deferred
 from longshore.domain.settings import HostsSettings
 from longshore.ledger import Ledger
 from longshore.ledger.backends.sqlite.connection import connect
-from longshore.ledger.queries import listing, manifest
+from longshore.ledger.operations import purging
+from longshore.ledger.queries import listing
 from longshore.ledger.queries.listing import JobFilter
 from longshore.ledger.statements import Statement, statements
 from tests.ledger.acts import HOME, downloads, held
@@ -188,12 +189,12 @@ def test_a_purge_costs_what_it_forgets(big: Path) -> None:
         connection.execute(
             "UPDATE jobs SET status = 'canceled', stage = 'canceled', ready = 0 WHERE status = 'pending' AND ready = 1"
         )
-        chains, _ = ledger.read(manifest.purgeable, HOME, Status.CANCELED, before=over, scan=400)
+        chains, _ = ledger.read(purging.purgeable, HOME, Status.CANCELED, before=over, scan=400)
         found = [job_id for (job_id,) in chains]
         assert len(found) == 400
-        few = steps(ledger, lambda: ledger.write(manifest.purge, HOME, found[:20], before=over))
-        many = steps(ledger, lambda: ledger.write(manifest.purge, HOME, found[20:220], before=over))
-        page = steps(ledger, lambda: ledger.write(manifest.purgeable, HOME, Status.CANCELED, before=over, scan=400))
+        few = steps(ledger, lambda: ledger.write(purging.purge, HOME, found[:20], before=over))
+        many = steps(ledger, lambda: ledger.write(purging.purge, HOME, found[20:220], before=over))
+        page = steps(ledger, lambda: ledger.write(purging.purgeable, HOME, Status.CANCELED, before=over, scan=400))
     assert few < 20_000
     assert many < 200_000
     assert page < 60_000
@@ -208,11 +209,11 @@ def test_a_purge_of_chains_costs_what_it_forgets(big: Path) -> None:
             newest = [one.job_id for one in ledger.retry(HOME, newest)]
         ledger.cancel(HOME, newest)
         over = clock.now + 1
-        page = steps(ledger, lambda: ledger.write(manifest.purgeable, HOME, Status.CANCELED, before=over))
-        chains, _ = ledger.read(manifest.purgeable, HOME, Status.CANCELED, before=over)
+        page = steps(ledger, lambda: ledger.write(purging.purgeable, HOME, Status.CANCELED, before=over))
+        chains, _ = ledger.read(purging.purgeable, HOME, Status.CANCELED, before=over)
         assert [len(chain) for chain in chains] == [4] * 100
         wanted = [job_id for chain in chains[:50] for job_id in chain]
-        gone = steps(ledger, lambda: ledger.write(manifest.purge, HOME, wanted, before=over))
+        gone = steps(ledger, lambda: ledger.write(purging.purge, HOME, wanted, before=over))
     assert page < 150_000
     assert gone < 200_000
 

@@ -18,7 +18,7 @@ from longshore.domain.model import Blob
 from longshore.errors import DiskFull, NotFound, PublishFailed, StoreError
 from longshore.store import LocalStore
 from longshore.store.durability import barriers, filesystem
-from longshore.store.local import directories
+from longshore.store.local import blob_directories
 from tests.store.publishing import NO_FLOOR, SCOPE, files_below, linked, of_part, publish, staged, wrong_blobs
 from tests.support.disks import small_disk
 
@@ -80,7 +80,7 @@ def test_a_name_whose_barrier_failed_counts_only_after_its_directories_were_writ
         fail_at(broken, "link.dirsync", errno.EIO)
         assert isinstance(store.link(items)[0], PublishFailed)
     done: list[tuple[str, int]] = []
-    _note(monkeypatch, directories, "_dirty", done)
+    _note(monkeypatch, blob_directories, "_dirty", done)
     _note(monkeypatch, os, "fsync", done)
     again = staged(b"body", "job2")
     (blob,) = publish(store, again)

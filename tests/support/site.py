@@ -25,7 +25,7 @@ from longshore.store import Staged, Store, open_store
 from longshore.web.app import make_app
 from longshore.web.metrics import Metrics
 from longshore.web.server import listening
-from longshore.web.server_limits import ServerLimits
+from longshore.web.server_options import ServerLimits
 from longshore.web.service import Service
 
 PATIENCE_S = 60.0

@@ -449,7 +449,7 @@ import asyncio, sys
 from longshore.depot import AsyncDepot
 from longshore.domain.model import Scope
 from longshore.web.service import Service
-from longshore.web.server_limits import ServerLimits
+from longshore.web.server_options import ServerLimits
 from longshore.web.api.uploads import UploadRequest, upload
 async def stream():
     yield b"bytes from afar" * 1000

@@ -12,7 +12,7 @@ import pytest
 
 from longshore.web.security.middleware import is_ours, json_depth
 from longshore.web.security.rate_limit import Throttle
-from longshore.web.server_limits import ServerLimits
+from longshore.web.server_options import ServerLimits
 from tests.support.site import Client, Site
 
 Start = Callable[..., Site]

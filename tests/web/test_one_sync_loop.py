@@ -11,8 +11,8 @@ import pytest
 
 from longshore.depot.async_depot import AsyncDepot
 from longshore.web.server import serve
-from longshore.web.server_limits import ServerLimits
-from longshore.worker.kinds.torrent import open as torrent_side
+from longshore.web.server_options import ServerLimits
+from longshore.worker.kinds.torrent import open_service as torrent_side
 
 
 @pytest.mark.parametrize("workers", [True, False])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from longshore.domain.model import Scope
-from longshore.ledger.queries import listing
+from longshore.ledger.queries import history
 from tests.support.site import Site
 
 HOME = Scope("pointed", "project")
@@ -86,7 +86,7 @@ def test_no_route_tells_where_bytes_lie(site: Site, named: dict[str, str], caplo
 def test_no_event_and_no_effect_keeps_a_pointer(site: Site, named: dict[str, str]) -> None:
     pointer = hidden(site, named["artifact_id"])[0]
     timeline = site.ledger.timeline(HOME, named["job_id"])
-    told = json.dumps([event.facts for event in site.ledger.read(listing.events_after, HOME, 0)]) + repr(
+    told = json.dumps([event.facts for event in site.ledger.read(history.events_after, HOME, 0)]) + repr(
         timeline.effects
     )
     assert named["artifact_id"] in told

@@ -12,8 +12,8 @@ from longshore.domain.policy.tokens import secret_hash
 from longshore.domain.settings import HostsSettings
 from longshore.errors import BadInput, NotFound
 from longshore.ledger import Ledger, Move
-from longshore.ledger.operations import hosts, tokens
-from longshore.ledger.queries import depot_totals
+from longshore.ledger.operations import audit_log, hosts, idempotency_keys, ledger_identity, tokens
+from longshore.ledger.queries import all_tenants, lookup, throughput
 from tests.support.ledgers import Clock
 
 HERE, THERE = Scope("here", "p"), Scope("there", "p")
@@ -63,11 +63,11 @@ def test_scopes_and_names_are_checked(ledger: Ledger) -> None:
 
 def test_the_audit_log_is_one_tenants_own_and_pages_backwards(ledger: Ledger) -> None:
     for n in range(5):
-        ledger.write(tokens.audit, HERE, tokens.NewEntry("t", "post", f"/{n}", "127.0.0.1", {"status": 200}))
-    ledger.write(tokens.audit, THERE, tokens.NewEntry("t", "post", "/there", "127.0.0.1"))
-    first = ledger.read(tokens.audit_entries, HERE, None, 3)
+        ledger.write(audit_log.audit, HERE, audit_log.NewEntry("t", "post", f"/{n}", "127.0.0.1", {"status": 200}))
+    ledger.write(audit_log.audit, THERE, audit_log.NewEntry("t", "post", "/there", "127.0.0.1"))
+    first = ledger.read(audit_log.audit_entries, HERE, None, 3)
     assert [entry.target for entry in first] == ["/4", "/3", "/2"]
-    assert [entry.target for entry in ledger.read(tokens.audit_entries, HERE, first[-1].seq, 3)] == ["/1", "/0"]
+    assert [entry.target for entry in ledger.read(audit_log.audit_entries, HERE, first[-1].seq, 3)] == ["/1", "/0"]
 
 
 def test_once_is_once_and_undone_with_its_transaction(ledger: Ledger) -> None:
@@ -77,17 +77,17 @@ def test_once_is_once_and_undone_with_its_transaction(ledger: Ledger) -> None:
         done.append(1)
         return [len(done)]
 
-    assert [ledger.write(tokens.once, HERE, "k", "f", act) for _ in range(3)] == [[1]] * 3
-    with pytest.raises(tokens.KeyReused):
-        ledger.write(tokens.once, HERE, "k", "other", act)
-    assert ledger.write(tokens.once, THERE, "k", "other", act) == [2]
+    assert [ledger.write(idempotency_keys.once, HERE, "k", "f", act) for _ in range(3)] == [[1]] * 3
+    with pytest.raises(idempotency_keys.KeyReused):
+        ledger.write(idempotency_keys.once, HERE, "k", "other", act)
+    assert ledger.write(idempotency_keys.once, THERE, "k", "other", act) == [2]
 
     def fails(_: object) -> None:
         raise BadInput("no")
 
     with pytest.raises(BadInput):
-        ledger.write(tokens.once, HERE, "l", "f", fails)
-    assert ledger.write(tokens.once, HERE, "l", "f", act) == [3]
+        ledger.write(idempotency_keys.once, HERE, "l", "f", fails)
+    assert ledger.write(idempotency_keys.once, HERE, "l", "f", act) == [3]
 
 
 def complete(ledger: Ledger, scope: Scope, *names: str) -> None:
@@ -104,7 +104,7 @@ def complete(ledger: Ledger, scope: Scope, *names: str) -> None:
 def test_what_is_held_and_what_was_saved_is_counted_and_reconcile_agrees(ledger: Ledger) -> None:
     complete(ledger, HERE, "aa", "bb", "aa")
     complete(ledger, THERE, "aa")
-    assert ledger.read(tokens.held_totals, HERE) == {
+    assert ledger.read(throughput.held_totals, HERE) == {
         "artifacts": 3,
         "artifact_bytes": 300,
         "blobs": 2,
@@ -117,10 +117,10 @@ def test_arrivals_are_counted_by_slot_in_one_look(ledger: Ledger, clock: Clock) 
     complete(ledger, HERE, "aa", "bb")
     clock.sleep(60)
     complete(ledger, Scope("here", "q"), "cc")
-    now, rows = ledger.read(tokens.arrivals, HERE, lambda now: now - 3600 * 1_000_000, 60)
+    now, rows = ledger.read(throughput.arrivals, HERE, lambda now: now - 3600 * 1_000_000, 60)
     assert now == clock.now
     assert [(files, size) for _, files, size in rows] == [(2, 200)]
-    assert ledger.read(tokens.arrivals, HERE, lambda now: now, 60)[1] == []
+    assert ledger.read(throughput.arrivals, HERE, lambda now: now, 60)[1] == []
 
 
 def test_totals_are_over_all_tenants(ledger: Ledger, clock: Clock) -> None:
@@ -128,24 +128,24 @@ def test_totals_are_over_all_tenants(ledger: Ledger, clock: Clock) -> None:
     complete(ledger, THERE, "aa", "bb")
     ledger.plan(THERE, [download_request("https://later.example/")])
     ledger.write(hosts.set_host, "later.example", {"paused": True})
-    totals = ledger.read(depot_totals.totals, HostsSettings())
+    totals = ledger.read(all_tenants.totals, HostsSettings())
     assert (totals.jobs[Status.COMPLETED], totals.jobs[Status.PENDING]) == (3, 1)
     assert (totals.artifacts, totals.artifact_bytes, totals.blobs) == (3, 300, 3)
     assert totals.oldest_ready_at == clock.now
     assert totals.last_success_at == clock.now
     assert totals.circuits["paused"] == 1
-    host = ledger.read(depot_totals.host, "later.example")
+    host = ledger.read(all_tenants.host, "later.example")
     assert host is not None
     assert host.paused
-    assert [h.host for h in ledger.read(depot_totals.resting_hosts, HostsSettings(), 10)] == ["later.example"]
-    assert ledger.read(depot_totals.host, "unknown.example") is None
-    assert ledger.read(depot_totals.schema_version).isdigit()
+    assert [h.host for h in ledger.read(all_tenants.resting_hosts, HostsSettings(), 10)] == ["later.example"]
+    assert ledger.read(all_tenants.host, "unknown.example") is None
+    assert ledger.read(ledger_identity.schema_version).isdigit()
 
 
 def test_a_retried_failure_is_not_current(ledger: Ledger) -> None:
     [planned] = ledger.plan(HERE, [download_request("https://f.example/")])
     [lease] = ledger.claim("w", limit=1, ttl_s=100)
     ledger.settle([(lease, Failed("http_404", "no"))])
-    assert ledger.read(tokens.current_ids, HERE, [planned.job_id, "x"]) == [planned.job_id]
+    assert ledger.read(lookup.current_ids, HERE, [planned.job_id, "x"]) == [planned.job_id]
     ledger.retry(HERE, [planned.job_id])
-    assert ledger.read(tokens.current_ids, HERE, [planned.job_id]) == []
+    assert ledger.read(lookup.current_ids, HERE, [planned.job_id]) == []

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from longshore.config.credentials import logins
 from longshore.depot import derived_settings
 from longshore.depot.custom_jobs import Submitter
+from longshore.depot.depot_context import DepotContext
 from longshore.depot.get import Getter
 from longshore.depot.jobs import Queries
-from longshore.depot.maintenance.methods import Maintenance
+from longshore.depot.maintenance.depot_methods import Maintenance
 from longshore.depot.maintenance.reconcile import Reconciler
 from longshore.depot.maintenance.retention import Retention
-from longshore.depot.open_depot import OpenDepot
-from longshore.depot.open_store import open_own_store
+from longshore.depot.owned_store import open_own_store
 from longshore.depot.runner import Runner
 from longshore.depot.uploads import Uploads
 from longshore.domain.model import Scope
@@ -62,7 +62,7 @@ class AsyncDepot:
         self.ledger, self.store = runtime.ledger, runtime.store
         self.scope = Scope(settings.tenant, settings.project)
         self._closed = False
-        depot = OpenDepot(settings, runtime, self.ledger, self.store, self.scope)
+        depot = DepotContext(settings, runtime, self.ledger, self.store, self.scope)
         self.runner = runner = Runner(depot)
         self.add, self.run = runner.add, runner.run
         self.notify, self.drain, self.abort = runner.notify, runner.drain, runner.abort

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from longshore.depot.open_depot import OpenDepot, in_thread
+from longshore.depot.depot_context import DepotContext, in_thread
 from longshore.depot.runner import Runner
 from longshore.domain.kinds import TERMINAL, Status
 from longshore.domain.model import Artifact, JobRequest, Planned, Scope
@@ -20,7 +20,7 @@ from longshore.worker.replan_lost import results_and_gone
 class Submitter:
     """Plans jobs of custom types."""
 
-    def __init__(self, depot: OpenDepot, runner: Runner) -> None:
+    def __init__(self, depot: DepotContext, runner: Runner) -> None:
         self._depot, self._runner = depot, runner
 
     async def submit(

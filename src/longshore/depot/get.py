@@ -9,9 +9,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from longshore.depot.open_depot import OpenDepot, in_thread
+from longshore.depot.depot_context import DepotContext, in_thread
+from longshore.depot.parse_items import BATCH, as_request
 from longshore.depot.records import Got
-from longshore.depot.requests import BATCH, as_request
 from longshore.depot.runner import Runner
 from longshore.domain.kinds import TERMINAL, Status
 from longshore.domain.model import Artifact, Expect, JobRequest, Planned, Scope
@@ -64,7 +64,7 @@ class Ends:
 class Getter:
     """Fetches items that are not stored yet, and returns the result of each."""
 
-    def __init__(self, depot: OpenDepot, runner: Runner) -> None:
+    def __init__(self, depot: DepotContext, runner: Runner) -> None:
         self._depot, self._runner = depot, runner
 
     async def get(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from longshore.depot.open_depot import OpenDepot, in_thread
+from longshore.depot.depot_context import DepotContext, in_thread
 from longshore.depot.runner import Runner
 from longshore.domain.model import Artifact, Job, Planned, Scope
-from longshore.ledger.queries.listing import ArtifactFilter, FailureGroup, JobFilter, Page, Timeline
+from longshore.ledger.queries.history import FailureGroup, Timeline
+from longshore.ledger.queries.listing import ArtifactFilter, JobFilter, Page
 from longshore.ledger.records import CancelResult
 
 T = TypeVar("T")
@@ -18,7 +19,7 @@ PAGE: Final = 1_000
 class Queries:
     """Queries the ledger, cancels and retries."""
 
-    def __init__(self, depot: OpenDepot, runner: Runner) -> None:
+    def __init__(self, depot: DepotContext, runner: Runner) -> None:
         self._depot, self._runner = depot, runner
 
     async def status(self, *, scope: Scope | None = None) -> dict[str, int]:

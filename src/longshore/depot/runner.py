@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final
 
-from longshore.depot.open_depot import OpenDepot, in_thread
+from longshore.depot.depot_context import DepotContext, in_thread
+from longshore.depot.parse_items import in_batches
 from longshore.depot.records import Added
-from longshore.depot.requests import in_batches
 from longshore.depot.signals import obeyed_by, rare_collections
 from longshore.domain.model import JobRequest, Planned, Scope
 from longshore.domain.policy.redaction import safe_url
@@ -27,7 +27,7 @@ REFUSALS_KEPT: Final = 1_000
 class Runner:
     """Plans lists, runs jobs, and stops the workers of this process."""
 
-    def __init__(self, depot: OpenDepot) -> None:
+    def __init__(self, depot: DepotContext) -> None:
         self._depot = depot
         self.on_note: Listener | None = None  # receives the notes of every run
         self.result = RunResult()  # of the last run
@@ -110,7 +110,7 @@ class Runner:
     def _torrents(self, forever: bool) -> AbstractAsyncContextManager[None]:
         if not forever:
             return nullcontext()
-        from longshore.worker.kinds.torrent.open import syncing  # imported only where torrents are synced
+        from longshore.worker.kinds.torrent.open_service import syncing  # imported only where torrents are synced
 
         return syncing(self._depot.runtime)
 

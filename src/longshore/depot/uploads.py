@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from longshore.depot import derived_settings
-from longshore.depot.open_depot import OpenDepot, in_thread
+from longshore.depot.depot_context import DepotContext, in_thread
 from longshore.depot.output_paths import check_outside
 from longshore.depot.records import Got
 from longshore.domain.kinds import Status
@@ -31,7 +31,7 @@ COARSE_NS: Final = 2_000_000_000  # the granularity of FAT; HFS+, ext3 and some 
 class Uploads:
     """Stores local files."""
 
-    def __init__(self, depot: OpenDepot) -> None:
+    def __init__(self, depot: DepotContext) -> None:
         self._depot = depot
 
     async def put(

@@ -7,7 +7,8 @@ from longshore.lazy_imports import names_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from longshore.ledger.ledger import Ledger
-    from longshore.ledger.queries.listing import ArtifactFilter, Event, FailureGroup, JobFilter, Page, Timeline
+    from longshore.ledger.queries.history import Event, FailureGroup, Timeline
+    from longshore.ledger.queries.listing import ArtifactFilter, JobFilter, Page
     from longshore.ledger.records import Begun, CancelResult, Effect, Intent, Move, Renewed, Settled
 else:
     __getattr__ = names_of(
@@ -17,8 +18,8 @@ else:
             "Begun": ".records",
             "CancelResult": ".records",
             "Effect": ".records",
-            "Event": ".queries.listing",
-            "FailureGroup": ".queries.listing",
+            "Event": ".queries.history",
+            "FailureGroup": ".queries.history",
             "Intent": ".records",
             "JobFilter": ".queries.listing",
             "Ledger": ".ledger",
@@ -26,7 +27,7 @@ else:
             "Page": ".queries.listing",
             "Renewed": ".records",
             "Settled": ".records",
-            "Timeline": ".queries.listing",
+            "Timeline": ".queries.history",
         },
     )
 

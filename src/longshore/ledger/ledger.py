@@ -30,12 +30,14 @@ from longshore.ledger.operations import (
     expiry,
     leasing,
     planning,
+    repair,
     settling,
     stages,
     tenant_budgets,
 )
-from longshore.ledger.queries import listing, lookup
-from longshore.ledger.queries.listing import ArtifactFilter, FailureGroup, JobFilter, Page, Timeline
+from longshore.ledger.queries import history, listing, lookup
+from longshore.ledger.queries.history import FailureGroup, Timeline
+from longshore.ledger.queries.listing import ArtifactFilter, JobFilter, Page
 from longshore.ledger.records import Begun, CancelResult, Intent, Move, Renewed, Settled
 from longshore.ledger.transaction import Backend, Tx
 from longshore.thread_pool import Threads
@@ -216,9 +218,9 @@ class Ledger:
 
     # Healing
 
-    def reconcile_jobs(self) -> cancel_retry.Healed:
+    def reconcile_jobs(self) -> repair.Healed:
         """Repair the ledger's own rows: leases, intents, lanes and counters."""
-        return self.write(cancel_retry.reconcile_jobs)
+        return self.write(repair.reconcile_jobs)
 
     def release_dead(self, owners: Sequence[str]) -> int:
         """Release the leases of owners whose process is known to be dead."""
@@ -284,15 +286,15 @@ class Ledger:
 
     def failures(self, scope: Scope, limit: int = 1_000) -> list[FailureGroup]:
         """Group what failed and was not tried again, by reason and host."""
-        return self.read(listing.failures, scope, limit)
+        return self.read(history.failures, scope, limit)
 
     def timeline(self, scope: Scope, job_id: str) -> Timeline:
         """Return one job's whole life."""
-        return self.read(listing.timeline, scope, job_id)
+        return self.read(history.timeline, scope, job_id)
 
     def artifact(self, scope: Scope, artifact_id: str) -> Artifact:
         """Return one artifact, or raise NotFound."""
-        return self.read(listing.artifact, scope, artifact_id)
+        return self.read(lookup.artifact, scope, artifact_id)
 
     def artifacts(
         self, scope: Scope, wanted: ArtifactFilter | None = None, *, after: str | None = None, limit: int = 100

@@ -56,7 +56,7 @@ def read_list(
 def _reader(
     kind: str, blocks: Blocks, base_url: str | None, sums: Mapping[str, str] | None, unknown: Counter[str] | None
 ) -> Iterator[JobRequest | BadLine]:
-    from longshore.lists import manifests, metalink, scholarly_works, tables, urls
+    from longshore.lists import checksum_lists, metalink, scholarly_works, tables, urls
 
     rest, make = iter(blocks), partial(tables.request_of, unknown=unknown)
     match kind:
@@ -75,9 +75,9 @@ def _reader(
         case "arxiv":
             return scholarly_works.read_arxiv(rest)
         case "fetch":
-            return manifests.read_fetch(rest, sums)
+            return checksum_lists.read_fetch(rest, sums)
         case "sums":
-            return manifests.read_sums(rest, base_url)
+            return checksum_lists.read_sums(rest, base_url)
         case _:
             return urls.read_urls(rest)
 
@@ -112,7 +112,7 @@ def _first_line(head: bytes) -> str:
 
 
 def _recognise_line(line: str) -> str:
-    from longshore.lists.manifests import BSD_LINE, FETCH_LINE, SUM_LINE
+    from longshore.lists.checksum_lists import BSD_LINE, FETCH_LINE, SUM_LINE
     from longshore.lists.scholarly_works import ARXIV_ID
 
     if "://" not in line and _HEADING.search(line):

@@ -3,8 +3,8 @@
 from longshore.domain.policy.network import NetworkPolicy
 from longshore.domain.transfer.credentials import Credential
 from longshore.domain.transfer.response_head import Head
+from longshore.transfer.api import Answer, Discard, FetchRequest, Memory, Sink
 from longshore.transfer.client import Transfer
-from longshore.transfer.request import Answer, Discard, FetchRequest, Memory, Sink
 
 __all__ = [
     "Answer",

@@ -20,14 +20,14 @@ from longshore.domain.transfer.credentials import Credential, credential_for
 from longshore.domain.transfer.redirects import ANYWHERE, NOT_A_JOBS, REDIRECTS, Target, next_target, read_target
 from longshore.domain.transfer.response_head import Head, retry_after_s
 from longshore.errors import Reasoned
+from longshore.transfer.api import Answer, FetchRequest, Sink
 from longshore.transfer.cookies import Cookies
 from longshore.transfer.descriptor_gate import DescriptorGate
 from longshore.transfer.easy_handle import EasyHandle
-from longshore.transfer.file_threads import FileThreads
 from longshore.transfer.ftp import RemoteFile
+from longshore.transfer.ftp_threads import FileThreads
 from longshore.transfer.header_lines import HeaderLine, as_received, as_written, check_header_values, credential_lines
 from longshore.transfer.multi_loop import MultiLoop
-from longshore.transfer.request import Answer, FetchRequest, Sink
 from longshore.transfer.stall_watchdog import Watchdog
 from longshore.transfer.tls import ca_file
 

@@ -16,6 +16,7 @@ from longshore.domain.transfer.declared_digests import OF_THE_MESSAGE
 from longshore.domain.transfer.redirects import REDIRECTS, Target
 from longshore.domain.transfer.response_head import Head, parse_head, part_fault
 from longshore.errors import Reasoned
+from longshore.transfer.api import FetchRequest, Sink
 from longshore.transfer.content_digest import checked_write
 from longshore.transfer.curl_errors import failure
 from longshore.transfer.curl_options import http_version, set_constant_options
@@ -23,9 +24,8 @@ from longshore.transfer.descriptor_gate import NO_DESCRIPTOR, no_descriptor_left
 from longshore.transfer.direct_receive import FROM, WORTH, DirectReceive, Open
 from longshore.transfer.header_lines import HeaderLine
 from longshore.transfer.multi_loop import Reactor
-from longshore.transfer.overrun import overrun
-from longshore.transfer.request import FetchRequest, Sink
-from longshore.transfer.request_limit import RequestLimit
+from longshore.transfer.oversized_body import overrun
+from longshore.transfer.resend_limit import RequestLimit
 
 _IGNORED_BODY: Final = 65_536  # of redirects and error responses: read up to this size to reuse the connection
 _PLAIN_VERSIONS: Final = (pycurl.CURL_HTTP_VERSION_1_0, pycurl.CURL_HTTP_VERSION_1_1)

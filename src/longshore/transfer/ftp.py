@@ -39,10 +39,10 @@ from longshore.domain.transfer.ranges import ContentRange
 from longshore.domain.transfer.redirects import Target
 from longshore.domain.transfer.response_head import Head
 from longshore.errors import Reasoned
+from longshore.transfer.api import FetchRequest, Sink
 from longshore.transfer.easy_handle import EasyHandle
-from longshore.transfer.file_threads import FileThreads, OpenSockets
+from longshore.transfer.ftp_threads import FileThreads, OpenSockets
 from longshore.transfer.header_lines import HeaderLine, as_bytes
-from longshore.transfer.request import FetchRequest, Sink
 from longshore.transfer.tls import known_host_name, known_hosts_file, learn_host_key
 
 _CHANGED = re.compile(rb"213 (\d{14})")

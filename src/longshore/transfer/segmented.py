@@ -33,8 +33,8 @@ from longshore.domain.transfer.redirects import headers_for
 from longshore.domain.transfer.response_head import Head
 from longshore.domain.transfer.segments import Split, Step, identity, next_step, piece_fault, split
 from longshore.errors import Reasoned
+from longshore.transfer.api import Answer, FetchRequest, Sink
 from longshore.transfer.client import NoPieceError, Transfer
-from longshore.transfer.request import Answer, FetchRequest, Sink
 
 LOOK_S: Final = 0.2  # how long the first stream is measured before more are started
 ATTEMPTS: Final = 3  # of one piece

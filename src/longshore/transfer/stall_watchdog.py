@@ -8,8 +8,8 @@ from typing import Final
 from longshore.domain.settings import TransferSettings
 from longshore.errors import Reasoned
 from longshore.transfer.easy_handle import EasyHandle
-from longshore.transfer.file_threads import FileThreads
 from longshore.transfer.ftp import RemoteFile
+from longshore.transfer.ftp_threads import FileThreads
 from longshore.transfer.multi_loop import MultiLoop
 
 PAGE_S: Final = 2.0  # time limit for the body of an error or a redirect, which is read only to reuse the connection

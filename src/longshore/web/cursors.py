@@ -15,7 +15,7 @@ from typing import Final
 
 from longshore.domain.model import Scope
 from longshore.ledger import Ledger
-from longshore.ledger.queries.depot_totals import ledger_id, make_ledger_id
+from longshore.ledger.operations.ledger_identity import ledger_id, make_ledger_id
 from longshore.web.problems import Problem
 
 PATTERN: Final = r"^(0|c[0-9a-f]{16})$"

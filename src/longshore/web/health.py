@@ -7,9 +7,9 @@ import asyncio
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from longshore.depot.doctor.machine_checks import checks as checkup
+from longshore.depot.doctor.run_checks import checks as checkup
 from longshore.errors import LongshoreError
-from longshore.ledger.queries import depot_totals
+from longshore.ledger.operations import ledger_identity
 from longshore.store import TenantQuota
 from longshore.web.serializers import View
 from longshore.web.service import Service
@@ -33,7 +33,7 @@ async def readyz(request: Request) -> JSONResponse:
 
 async def schema(service: Service) -> str:
     """Return the ledger's schema version."""
-    return await service.ledger.read_async(depot_totals.schema_version)
+    return await service.ledger.read_async(ledger_identity.schema_version)
 
 
 def room(service: Service) -> TenantQuota | None:

@@ -20,8 +20,9 @@ from longshore.domain.kinds import Status
 from longshore.domain.model import SECOND
 from longshore.domain.reasons import REASONS
 from longshore.domain.run_events import RunEvent
-from longshore.ledger import counters
-from longshore.ledger.queries import depot_totals
+from longshore.ledger import process_metrics
+from longshore.ledger.operations import ledger_identity
+from longshore.ledger.queries import all_tenants
 from longshore.web import health
 from longshore.web.security.auth import Scraper
 from longshore.web.service import Service
@@ -157,7 +158,7 @@ class LedgerGauges(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         """Yield all gauges from one snapshot."""
         service = self.service
-        found: depot_totals.Totals = service.ledger.read(depot_totals.totals, service.hosts)
+        found: all_tenants.Totals = service.ledger.read(all_tenants.totals, service.hosts)
         now = service.ledger.now()
         yield _labelled("longshore_jobs", "Jobs by state.", "state", {s.value: found.jobs.get(s, 0) for s in Status})
         oldest = max(0, now - found.oldest_ready_at) / SECOND if found.oldest_ready_at else 0.0
@@ -168,13 +169,13 @@ class LedgerGauges(Collector):
         last = (found.last_success_at or 0) / SECOND
         yield GaugeMetricFamily("longshore_last_success_timestamp_seconds", "When something was last completed.", last)
         yield GaugeMetricFamily("longshore_ledger_writer_queue", "Writes that wait.", service.ledger.queue_length())
-        expired, fenced = counters.SEEN["expired"], counters.SEEN["fenced"]
+        expired, fenced = process_metrics.LEASE_EVENTS["expired"], process_metrics.LEASE_EVENTS["fenced"]
         yield CounterMetricFamily("longshore_leases_expired", "Leases that ran out, noticed here.", expired)
         yield CounterMetricFamily("longshore_fenced_writes", "Writes of a lost lease, refused.", fenced)
         if (room := health.room(service)) is not None:
             yield GaugeMetricFamily("longshore_disk_free_bytes", "Free bytes on the store's disk.", room.free_bytes)
         build = GaugeMetricFamily("longshore_build_info", "What runs.", labels=["version", "schema"])
-        build.add_metric([__version__, service.ledger.read(depot_totals.schema_version)], 1)
+        build.add_metric([__version__, service.ledger.read(ledger_identity.schema_version)], 1)
         yield build
 
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 from longshore.domain.kinds import Status
 from longshore.domain.model import SECOND, Micros, Scope
 from longshore.domain.settings import HostsSettings
-from longshore.ledger.operations import hosts, tokens
-from longshore.ledger.queries import depot_totals, listing, lookup
+from longshore.ledger.operations import audit_log, hosts
+from longshore.ledger.queries import all_tenants, due_work, history, lookup, throughput
 from longshore.ledger.records import Effect, Host
 from longshore.ledger.transaction import Tx
 from longshore.web.dashboard.render import stamp
@@ -22,7 +22,7 @@ NOTHING: Final = {"artifacts": 0, "artifact_bytes": 0, "blobs": 0, "blob_bytes":
 def stats(tx: Tx, scope: Scope) -> View:
     """Count jobs, artifacts and savings."""
     counted = lookup.counts(tx, scope)
-    totals = NOTHING | tokens.held_totals(tx, scope)
+    totals = NOTHING | throughput.held_totals(tx, scope)
     return {
         "jobs": {status.value: counted.get(status, 0) for status in Status},
         "held": {
@@ -31,14 +31,14 @@ def stats(tx: Tx, scope: Scope) -> View:
             "saved_artifacts": max(0, totals["artifacts"] - totals["blobs"]),
             "saved_bytes": max(0, totals["artifact_bytes"] - totals["blob_bytes"]),
         },
-        "oldest_waiting_at": stamp(listing.oldest_ready(tx, scope)),
+        "oldest_waiting_at": stamp(due_work.oldest_ready(tx, scope)),
     }
 
 
 Seal = Callable[[int], str]  # encodes an event's number so that it reveals nothing about other tenants
 
 
-def event_view(event: listing.Event, seal: Seal) -> View:
+def event_view(event: history.Event, seal: Seal) -> View:
     """Show one event."""
     return {
         "seq": seal(event.seq),
@@ -67,7 +67,7 @@ def effect_view(effect: Effect) -> View:
     }
 
 
-def claim_view(claim: listing.Claim) -> View:
+def claim_view(claim: history.Claim) -> View:
     """Show one lease grant."""
     return {
         "epoch": claim.epoch,
@@ -81,7 +81,7 @@ def claim_view(claim: listing.Claim) -> View:
 def job_detail(tx: Tx, scope: Scope, job_id: str, seal: Seal) -> View:
     """Return one job's history."""
     job = lookup.job(tx, scope, job_id)
-    story = listing.timeline(tx, scope, job_id)
+    story = history.timeline(tx, scope, job_id)
     return {
         "job": job_view(job),
         "events": [event_view(event, seal) for event in story.events],
@@ -93,7 +93,7 @@ def job_detail(tx: Tx, scope: Scope, job_id: str, seal: Seal) -> View:
 
 def artifact_detail(tx: Tx, scope: Scope, artifact_id: str) -> View:
     """Return an artifact's provenance and uses."""
-    artifact = listing.artifact(tx, scope, artifact_id)
+    artifact = lookup.artifact(tx, scope, artifact_id)
     return {
         "artifact": artifact_view(artifact),
         "provenance": [
@@ -104,7 +104,7 @@ def artifact_detail(tx: Tx, scope: Scope, artifact_id: str) -> View:
                 "work_id": shown_url(link.work_id),
                 "at": stamp(link.at),
             }
-            for link in listing.provenance(tx, scope, artifact_id)
+            for link in history.provenance(tx, scope, artifact_id)
         ],
     }
 
@@ -112,7 +112,7 @@ def artifact_detail(tx: Tx, scope: Scope, artifact_id: str) -> View:
 def failure_groups(tx: Tx, scope: Scope) -> list[View]:
     """Group permanent failures, with a remedy for each."""
     groups = []
-    for group in listing.failures(tx, scope):
+    for group in history.failures(tx, scope):
         meaning, remedy = remedy_of(group.reason)
         groups.append(
             {
@@ -159,7 +159,7 @@ def host_page(tx: Tx, defaults: HostsSettings, after: str | None, limit: int) ->
 
 def host_view(tx: Tx, defaults: HostsSettings, host: str) -> View | None:
     """Show one host."""
-    row = depot_totals.host(tx, host)
+    row = all_tenants.host(tx, host)
     return shown_host(row, tx.now, defaults) if row else None
 
 
@@ -167,7 +167,7 @@ def audit_page(tx: Tx, scope: Scope, after: str | None, limit: int) -> View:
     """Read a page of the audit log."""
     if after is not None and not after.isdigit():
         raise Problem(422, "bad_cursor", "not a cursor of the audit log")
-    rows = tokens.audit_entries(tx, scope, int(after) if after else None, limit + 1)
+    rows = audit_log.audit_entries(tx, scope, int(after) if after else None, limit + 1)
     entries = [
         {
             "seq": row.seq,

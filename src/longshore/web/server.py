@@ -20,7 +20,7 @@ from longshore.ledger.operations import tokens
 from longshore.web.app import make_app
 from longshore.web.metrics import Metrics
 from longshore.web.security.middleware import is_loopback
-from longshore.web.server_limits import ServerLimits
+from longshore.web.server_options import ServerLimits
 from longshore.web.service import Service
 
 log = logging.getLogger("longshore.web")

@@ -14,14 +14,14 @@ from longshore.domain.model import SECOND, Job, Micros, Scope
 from longshore.domain.run_events import RunEvent
 from longshore.domain.settings import HostsSettings
 from longshore.ledger import Ledger
-from longshore.ledger.operations.tokens import arrivals
 from longshore.ledger.queries import listing, lookup
 from longshore.ledger.queries.listing import JobFilter, Page
+from longshore.ledger.queries.throughput import arrivals
 from longshore.store import Store
 from longshore.web.cursors import Cursors
 from longshore.web.dashboard.throughput import Slot, Window, slots
 from longshore.web.security.rate_limit import Throttle
-from longshore.web.server_limits import ServerLimits
+from longshore.web.server_options import ServerLimits
 
 T = TypeVar("T")
 SETTLED_S = 120  # slots older than this do not change any more: ids are given shortly before their commit

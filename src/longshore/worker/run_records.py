@@ -13,7 +13,7 @@ from longshore.domain.outcomes import Outcome
 if TYPE_CHECKING:
     from longshore.domain.settings import HostsSettings, Settings
     from longshore.ledger import Ledger
-    from longshore.worker.events import EventReporter
+    from longshore.worker.event_reporter import EventReporter
     from longshore.worker.handlers import Handlers
     from longshore.worker.host_slots import TransferSlots
     from longshore.worker.silent_transfers import SilentTransfers

@@ -17,7 +17,7 @@ from longshore.domain.run_events import Listener
 from longshore.ledger.operations.expiry import release_dead
 from longshore.thread_pool import Threads
 from longshore.transfer import Transfer
-from longshore.worker.events import EventReporter
+from longshore.worker.event_reporter import EventReporter
 from longshore.worker.handlers import Handlers
 from longshore.worker.host_slots import TransferSlots
 from longshore.worker.kinds.custom.handler import CustomJobs

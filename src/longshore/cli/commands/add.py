@@ -202,7 +202,7 @@ def _held(call: Call, ledger: Ledger, stack: ExitStack) -> Held:
     def sizes() -> Sizes | None:
         if "://" in call.settings.store:  # remote: one request per blob would be too slow
             return None
-        from longshore.depot.open_store import open_own_store
+        from longshore.depot.owned_store import open_own_store
 
         store = open_own_store(call.settings, ledger)
         stack.callback(store.close)

@@ -19,7 +19,7 @@ def command(call: Call, only: tuple[str, ...]) -> int:
 
     Writes only a few probe bytes, which it removes again. Exit 1 when a check fails.
     """
-    from longshore.depot.doctor.machine_checks import checks
+    from longshore.depot.doctor.run_checks import checks
 
     done = []
     for check in checks(call.settings, set(only)):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from longshore.config import Settings
     from longshore.depot import Depot
     from longshore.domain.model import Scope
-    from longshore.exports.directories import Place
+    from longshore.exports.directory_formats import Place
     from longshore.exports.manifest import Wrap
     from longshore.exports.public_urls import Published
     from longshore.ledger import Ledger
@@ -140,17 +140,17 @@ def _write_file(
 
 
 def _write_directory(depot: Depot, form: str, target: Path, template: str, published: Published) -> int:
-    from longshore.exports import directories
+    from longshore.exports import directory_formats
     from longshore.exports.read_ledger import manifest_rows
 
     rows, now = manifest_rows(depot.ledger, depot.scope, held=True), depot.ledger.now()
     if form == "tree":
-        return directories.link_tree(rows, target, _placing(depot), template)
+        return directory_formats.link_tree(rows, target, _placing(depot), template)
     if form == "crate":
         name = depot.scope.project_id
-        return directories.write_crate(rows, target, _placing(depot), made_at=now, name=name, published=published)
+        return directory_formats.write_crate(rows, target, _placing(depot), made_at=now, name=name, published=published)
     place = _placing(depot) if form == "bag" else None
-    return directories.write_bag(rows, target, place, made_at=now, published=published)
+    return directory_formats.write_bag(rows, target, place, made_at=now, published=published)
 
 
 def _placing(depot: Depot) -> Place:

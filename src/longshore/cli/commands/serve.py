@@ -40,7 +40,7 @@ def command(
     """
     try:
         from longshore.web.server import serve
-        from longshore.web.server_limits import ServerLimits
+        from longshore.web.server_options import ServerLimits
     except ModuleNotFoundError as missing:
         raise click.UsageError(f"serve needs the package {missing.name}: pip install 'longshore[serve]'") from None
     from longshore.depot import AsyncDepot

@@ -12,7 +12,7 @@ from longshore.cli.output.writer import size
 @common
 def command(call: Call) -> int:
     """Show the number of jobs by status, and the number and size of stored artifacts."""
-    from longshore.ledger.operations.tokens import held_totals
+    from longshore.ledger.queries.throughput import held_totals
 
     with call.ledger() as ledger:
         jobs = {status.value: count for status, count in ledger.counts(call.scope).items()}

@@ -27,7 +27,7 @@ def copy(call: Call, target: str, *, verify: bool) -> int:
     It can be interrupted and repeated. Every blob is hashed on the way. Afterwards name PLACE with --store,
     LONGSHORE_STORE or in longshore.toml. Exit 5 when a blob does not match its hash; it is not copied.
     """
-    from longshore.depot.open_store import open_store_of
+    from longshore.depot.owned_store import open_store_of
     from longshore.store.copy import copy_store
 
     with call.depot() as depot:

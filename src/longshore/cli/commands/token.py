@@ -13,9 +13,10 @@ from longshore.cli.options import Call, common
 from longshore.cli.output.writer import moment, say
 from longshore.domain.policy.tokens import SCOPES, Token
 from longshore.errors import BadInput
+from longshore.ledger.operations import audit_log
 
 if TYPE_CHECKING:
-    from longshore.ledger.operations.tokens import NewEntry
+    from longshore.ledger.operations.audit_log import NewEntry
     from longshore.ledger.transaction import Tx
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)?\Z")
@@ -59,7 +60,7 @@ def create(call: Call, scopes: tuple[str, ...], name: str, expires: str | None) 
 
     def made(tx: Tx) -> tuple[str, Token]:
         secret, token = tokens.create_token(tx, call.scope, wanted, name=name, expires_s=expires_s)
-        tokens.audit(tx, call.scope, entry(tokens.noted("create token", token)))
+        audit_log.audit(tx, call.scope, entry(tokens.noted("create token", token)))
         return secret, token
 
     with Ledger.open(call.settings.ledger, create=True) as ledger:
@@ -101,7 +102,7 @@ def revoke(call: Call, token_id: str) -> int:
 
     def closed(tx: Tx) -> None:
         token = tokens.revoke_token(tx, token_id)
-        tokens.audit(tx, call.scope, entry(tokens.noted("revoke token", token)))
+        audit_log.audit(tx, call.scope, entry(tokens.noted("revoke token", token)))
 
     with Ledger.open(call.settings.ledger) as ledger:
         ledger.write(closed)
@@ -116,7 +117,7 @@ def entry(detail: dict[str, Any]) -> NewEntry:
     """Write an audit log entry for an action on the command line."""
     import getpass
 
-    from longshore.ledger.operations.tokens import NewEntry
+    from longshore.ledger.operations.audit_log import NewEntry
 
     try:
         user = getpass.getuser()

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from longshore.config import Settings
-from longshore.depot.doctor.machine_checks import Check, Looker, existing
+from longshore.depot.doctor.check import Check, CheckFunction, existing
 from longshore.domain.kinds import TERMINAL
 from longshore.domain.model import Scope
 from longshore.errors import ForeignStore, LedgerError, LongshoreError, NoStore, NotFound, SchemaMismatch
 from longshore.ledger.backends.sqlite.connection import journal_mode
-from longshore.ledger.queries import depot_totals, listing
+from longshore.ledger.operations import ledger_identity
+from longshore.ledger.queries import all_tenants
 
 if TYPE_CHECKING:
     from longshore.ledger import Ledger
@@ -58,7 +59,7 @@ def check_ledger(settings: Settings) -> Check:
         return Check("ledger", "skip", f"no ledger at {settings.ledger} yet")
     try:
         with _opened(settings) as ledger:
-            schema = ledger.read(depot_totals.schema_version)
+            schema = ledger.read(ledger_identity.schema_version)
     except SchemaMismatch as error:
         return Check("ledger", "fail", str(error), error.hint or "longshore migrate")
     modes = "" if _on_postgres(settings) else f", journal mode {journal_mode(Path(settings.ledger))}, synchronous FULL"
@@ -80,7 +81,7 @@ def check_leases(settings: Settings) -> Check:
     if _no_ledger(settings):
         return Check("leases", "skip", "no ledger yet")
     with _opened(settings) as ledger:
-        due, workers, now = ledger.next_due(), ledger.read(listing.leases), ledger.now()
+        due, workers, now = ledger.next_due(), ledger.read(all_tenants.leases), ledger.now()
     late = 0.0 if due is None else (now - due) / 1_000_000
     expired = [worker for worker in workers if worker.until < now]
     held = sum(worker.leases for worker in workers)
@@ -158,7 +159,7 @@ def _trouble(settings: Settings) -> NoStore | None:
     """Return whether the ledger has artifacts but no store. An unreadable ledger is reported by another check."""
     if _no_ledger(settings):
         return None
-    from longshore.depot.open_store import store_trouble
+    from longshore.depot.owned_store import store_trouble
 
     try:
         with _opened(settings) as ledger:
@@ -171,7 +172,7 @@ def _foreign(settings: Settings) -> ForeignStore | None:
     """Open an existing store to check whether it belongs to another ledger. Other checks report other errors."""
     if _no_ledger(settings) or ("://" not in settings.store and not os.path.isdir(settings.store)):
         return None
-    from longshore.depot.open_store import open_own_store
+    from longshore.depot.owned_store import open_own_store
 
     try:
         with _opened(settings) as ledger:
@@ -205,7 +206,7 @@ def check_orphans(settings: Settings) -> Check:
         return Check("orphans", "skip", "no depot yet, or no store")
     if _trouble(settings) is not None:
         return Check("orphans", "skip", "no store; see `store`")
-    from longshore.depot.open_store import open_own_store
+    from longshore.depot.owned_store import open_own_store
 
     with _opened(settings) as ledger:
         store = open_own_store(settings, ledger)
@@ -250,7 +251,7 @@ def check_torrents(settings: Settings) -> Check:
 
 
 _TORRENT_REMEDY: Final = "check qbittorrent.url, username and password"
-DEPOT_CHECKS: Final[dict[str, Looker]] = {
+DEPOT_CHECKS: Final[dict[str, CheckFunction]] = {
     "depot": check_depot,
     "ledger": check_ledger,
     "clock": check_clock,

@@ -1,4 +1,4 @@
-"""The checks of `doctor` on the machine, and the list of all checks. A check returns evidence and a remedy; it never raises."""
+"""The checks of `doctor` on the machine."""
 
 from __future__ import annotations
 
@@ -9,58 +9,18 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Final, Literal
+from collections.abc import Callable
+from typing import Final
 
 from longshore.config import CONFIG_FILE, Settings
-from longshore.errors import BadInput, LongshoreError
+from longshore.depot.doctor.check import Check, CheckFunction, existing
 
-Status = Literal["ok", "warn", "fail", "skip"]
 OLDEST_SQLITE: Final = (3, 51, 3)
 NETWORK_DISKS: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "lustre", "gpfs", "afs"})
 MEMORY_DISKS: Final = frozenset({"tmpfs", "ramfs"})
 PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 PROBE_HOST: Final = "example.org"
 ANSWER_S: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """The result of one check."""
-
-    id: str
-    status: Status
-    evidence: str
-    remedy: str | None = None
-
-
-Looker = Callable[[Settings], Check]
-
-
-def checks(settings: Settings, only: set[str]) -> Iterator[Check]:
-    """Run all checks in order."""
-    from longshore.depot.doctor.depot_checks import DEPOT_CHECKS
-
-    known = {**MACHINE_CHECKS, **DEPOT_CHECKS}
-    if unknown := only - known.keys():
-        raise BadInput(f"unknown check {min(unknown)!r}", hint=f"one of {', '.join(known)}")
-    for name, look in known.items():
-        if only and name not in only:
-            continue
-        try:
-            yield look(settings)
-        except LongshoreError as error:
-            yield Check(name, "fail", str(error), error.hint)
-        except OSError as error:
-            yield Check(name, "fail", f"{error.filename or ''} {error.strerror or error}".strip(), "check the path")
-
-
-def existing(path: str) -> str:
-    """Return the nearest existing directory."""
-    while path and not os.path.isdir(path):
-        path = os.path.dirname(path)
-    return path or "/"
 
 
 def check_sqlite(_: Settings) -> Check:
@@ -219,7 +179,7 @@ def check_proxies(settings: Settings) -> Check:
     return Check("proxy", "ok", "none")
 
 
-MACHINE_CHECKS: Final[dict[str, Looker]] = {
+MACHINE_CHECKS: Final[dict[str, CheckFunction]] = {
     "sqlite": check_sqlite,
     "libcurl": check_curl,
     "configuration": check_configuration,

@@ -17,7 +17,8 @@ from longshore.exports.manifest import WRITERS
 from longshore.exports.manifest_rows import ManifestRow
 from longshore.exports.read_ledger import row_of
 from longshore.ledger import Ledger
-from longshore.ledger.queries.manifest import entries_of, purge, purgeable
+from longshore.ledger.operations.purging import purge, purgeable
+from longshore.ledger.queries.manifest import entries_of
 from longshore.store.durability import filesystem
 
 failpoints.declare("purge.archive", "purge.archived")

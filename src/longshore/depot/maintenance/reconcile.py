@@ -28,7 +28,7 @@ from longshore.domain.model import SECOND, Artifact, Job, Scope
 from longshore.errors import Locked, NotFound, StoreError
 from longshore.ledger.backends.sqlite.readonly import refusal
 from longshore.ledger.operations.artifact_registry import mark_available
-from longshore.ledger.operations.cancel_retry import Healed, reconcile_jobs
+from longshore.ledger.operations.repair import Healed, reconcile_jobs
 from longshore.ledger.queries.due_work import artifacts_between, referenced, scopes_known
 from longshore.store.durability import filesystem
 from longshore.worker.kinds.upload import recovery

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from longshore.depot.maintenance.purge import retire
 from longshore.domain.model import SECOND, Micros
-from longshore.ledger.operations import tokens
+from longshore.ledger.operations import audit_log
 from longshore.ledger.queries.due_work import scopes_known
 from longshore.store.durability import filesystem
 
@@ -70,7 +70,7 @@ class Retention:
                 "audit_before": _before(now, given.audit_days) if given.audit_days else 0,
                 "keys_before": _before(now, given.request_key_days) if given.request_key_days else 0,
             }
-            while gone := self._ledger.write(tokens.forget_old, scope, **ages):
+            while gone := self._ledger.write(audit_log.forget_old, scope, **ages):
                 done.lines += gone
         return done
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import ada_url
 
-from longshore.domain.identity.earlier_answers import request_key
+from longshore.domain.identity.expectations import request_key
 from longshore.domain.identity.keys import canonical_url, check_text, shown
 from longshore.domain.identity.plain_urls import CANONICAL, MAX_PLAIN, plain_key
 from longshore.domain.model import DOWNLOAD, Expect, JobRequest

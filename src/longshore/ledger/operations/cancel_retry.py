@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from longshore.domain.identity.keys import check_text
-from longshore.domain.kinds import CANCELED, EXTERNAL
+from longshore.domain.kinds import CANCELED
 from longshore.domain.model import Planned, Scope, Status
 from longshore.errors import BadInput, NotFound
 from longshore.ledger.named_rows import ControlRow
-from longshore.ledger.operations.effects import cleanup_stale_ops
-from longshore.ledger.operations.expiry import cleanup_stale_leases, mark_lanes
+from longshore.ledger.operations.expiry import mark_lanes
 from longshore.ledger.operations.planning import add_counts, plan
 from longshore.ledger.records import CancelResult
 from longshore.ledger.rows import check_scope, encoded, job_of
@@ -68,34 +67,3 @@ def _rows(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> list[ControlRow]:
     ids = [check_text("job_id", job_id, limit=200) for job_id in job_ids]
     rows = tx.all("control_rows", job_ids=encoded(ids), **scope._asdict()) if ids else []
     return [ControlRow._make(row) for row in rows]
-
-
-@dataclass(frozen=True, slots=True)
-class Healed:
-    """What reconciling the ledger with itself found and put right; all of it should be 0 but expired leases."""
-
-    expired_leases: int
-    stale_effects: int
-    forgotten_jobs: int
-    forgotten_lanes: int
-    wrong_counters: int
-
-
-def reconcile_jobs(tx: Tx) -> Healed:
-    """Put the ledger's own rows right: leases, intents, lanes, counters. Files are the reconciler's (engine)."""
-    expired = cleanup_stale_leases(tx)
-    stale = cleanup_stale_ops(tx)
-    jobs = tx.all("jobs_forgotten", external=encoded(EXTERNAL), many=10_000)
-    tx.many("job_ready", [(seq,) for seq, _, _ in jobs])
-    mark_lanes(tx, ((lane, priority) for _, lane, priority in jobs))
-    if tx.dialect == "postgres":
-        tx.run("commits_forget")
-    lanes = tx.all("lanes_forgotten")
-    mark_lanes(tx, lanes)
-    return Healed(expired, stale, len(jobs), len(lanes), _recount(tx))
-
-
-def _recount(tx: Tx) -> int:
-    wrong = Counter({(tenant, project, status): int(n) for tenant, project, status, n in tx.all("count_wrong")})
-    add_counts(tx, wrong)
-    return len(wrong)

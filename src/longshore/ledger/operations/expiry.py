@@ -11,7 +11,7 @@ from typing import Final
 
 from longshore.domain.kinds import CANCELED, kind_of
 from longshore.domain.model import Micros, Scope, Status
-from longshore.ledger import counters
+from longshore.ledger import process_metrics
 from longshore.ledger.named_rows import LeaseRow
 from longshore.ledger.operations.planning import add_counts
 from longshore.ledger.records import Swept
@@ -39,7 +39,7 @@ def release_expired(tx: Tx, rows: Sequence[LeaseRow], outcome: str) -> None:
     """Release expired leases: cancel the jobs whose cancellation was requested, make the others ready again."""
     if not rows:
         return
-    counters.SEEN[outcome] += len(rows)
+    process_metrics.LEASE_EVENTS[outcome] += len(rows)
     for tenant, group in by_tenant(rows, lambda row: Scope(row.tenant_id, row.project_id)):
         tx.enter(tenant)
         _end_leases(tx, [row for _, row in group], outcome)

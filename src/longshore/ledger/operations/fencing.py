@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from longshore.domain.model import Lease
 from longshore.errors import LeaseLost
-from longshore.ledger import counters
+from longshore.ledger import process_metrics
 from longshore.ledger.named_rows import FencedRow
 from longshore.ledger.rows import check_lease, fence_rows
 from longshore.ledger.transaction import Row, Tx
@@ -40,7 +40,7 @@ def fence(tx: Tx, leases: Sequence[Lease]) -> FencedJob:
 
 def lost(lease: Lease) -> LeaseLost:
     """Return which lease is lost."""
-    counters.SEEN["fenced"] += 1
+    process_metrics.LEASE_EVENTS["fenced"] += 1
     return LeaseLost(
         f"the lease of job {lease.job_id} (epoch {lease.epoch}) is lost; nothing was written",
         hint="stop working on it: another worker has it, or the job is over",

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from longshore.domain.model import Artifact, Job, Micros, Scope, Status
 from longshore.domain.policy.host_limits import NEVER
+from longshore.ledger.queries.lookup import scope_values
 from longshore.ledger.rows import artifact_of, job_of
 from longshore.ledger.transaction import Tx
 
@@ -148,3 +149,10 @@ def results_named(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> dict[str, lis
 def scopes_known(tx: Tx) -> list[Scope]:
     """Return every tenant and project that has or had a job."""
     return [Scope(*row) for row in tx.all("scopes_known")]
+
+
+def oldest_ready(tx: Tx, scope: Scope) -> Micros | None:
+    """Return when the oldest ready job was planned."""
+    planned_at: Micros | None
+    (planned_at,) = tx.one("oldest_ready", **scope_values(tx, scope)) or (None,)
+    return planned_at

@@ -6,28 +6,22 @@ still name a next one.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from longshore.domain.identity.keys import check_text
 from longshore.domain.kinds import kind_of
 from longshore.domain.model import Artifact, Job, Micros, Scope, Status
-from longshore.errors import BadInput, NotFound
+from longshore.errors import BadInput
 from longshore.ledger.named_rows import JobRow
-from longshore.ledger.operations.effects import effect_of
-from longshore.ledger.operations.expiry import next_due
-from longshore.ledger.queries.lookup import counts, held, job, results, url_version, url_versions
-from longshore.ledger.records import Effect
-from longshore.ledger.rows import artifact_of, check_scope, encoded, job_of
-from longshore.ledger.transaction import Row, Tx
+from longshore.ledger.queries.lookup import checked_limit, counts, scope_values
+from longshore.ledger.rows import artifact_of, encoded, job_of
+from longshore.ledger.transaction import Tx
 
 T = TypeVar("T")
 SCAN: Final = 2_000  # rows that one page of a filtered list looks at, per status
-MOST: Final = 10_000  # of one job's history, of one artifact's links
-PAGE: Final = 10_000
 _TOP: Final = 1 << 62
 _LAST_ID: Final = "~"
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
@@ -88,88 +82,9 @@ class Page(Generic[T]):
     next: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One thing that happened."""
-
-    seq: int
-    at: Micros
-    job_id: str | None
-    kind: str
-    facts: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """One grant of a lease: who, where, when, how it ended."""
-
-    epoch: int
-    owner: str
-    host: str
-    claimed_at: Micros
-    ended_at: Micros | None
-    outcome: str | None
-    reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """Everything that is kept of one job's life."""
-
-    events: list[Event]
-    claims: list[Claim]
-    effects: list[Effect]
-
-
-@dataclass(frozen=True, slots=True)
-class FailureGroup:
-    """Failed jobs of one reason at one host, with the newest as an example."""
-
-    reason: str
-    host: str
-    count: int
-    sample_job_id: str
-    sample_url: str | None
-    message: str | None
-    last_at: Micros | None
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """One job that led to an artifact or used it."""
-
-    job_id: str
-    role: str
-    url: str | None
-    work_id: str | None
-    at: Micros | None
-    job_type: str
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerLeases:
-    """Who holds leases, how many, and when the first of them ends."""
-
-    owner: str
-    leases: int
-    until: Micros
-
-
-def _enter(tx: Tx, scope: Scope) -> dict[str, Any]:
-    check_scope(scope)
-    tx.enter(scope.tenant_id)
-    return scope._asdict()
-
-
-def _limit(limit: object) -> int:
-    if type(limit) is not int or not 1 <= limit <= PAGE:
-        raise BadInput(f"a page has 1 to {PAGE} entries, not {limit!r}")
-    return limit
-
-
 def jobs(tx: Tx, scope: Scope, wanted: JobFilter, *, after: str | None = None, limit: int = 100) -> Page[Job]:
     """Return one page of the jobs that match, newest first unless the filter says otherwise."""
-    rows, following = _rows(tx, scope, wanted, _edge(after, wanted), _limit(limit))
+    rows, following = _rows(tx, scope, wanted, _edge(after, wanted), checked_limit(limit))
     return Page([job_of(row) for row in rows], None if following is None else str(following))
 
 
@@ -189,7 +104,7 @@ def _artifact_edge(after: str) -> str:
 
 def _rows(tx: Tx, scope: Scope, wanted: JobFilter, edge: int, limit: int) -> tuple[list[JobRow], int | None]:
     """Return the rows of one page and the edge of the next."""
-    where = _enter(tx, scope) | wanted.params() | {"edge": edge, "many": limit + 1}
+    where = scope_values(tx, scope) | wanted.params() | {"edge": edge, "many": limit + 1}
     order = "oldest" if wanted.oldest_first else "newest"
     if wanted.work_id is not None and "://" not in wanted.work_id:
         named = encoded([status.value for status in wanted.wanted_statuses()])
@@ -261,59 +176,14 @@ def count_matching(tx: Tx, scope: Scope, wanted: JobFilter, at_most: int) -> int
     return len(matching_ids(tx, scope, wanted, at_most))
 
 
-def failures(tx: Tx, scope: Scope, limit: int = 1_000) -> list[FailureGroup]:
-    """Group what failed and was not tried again, by reason and host, the largest first."""
-    rows = tx.all("failure_groups", many=_limit(limit), **_enter(tx, scope))
-    return [FailureGroup(reason, host, int(count), *rest) for reason, host, count, *rest in rows]
-
-
-def timeline(tx: Tx, scope: Scope, job_id: str) -> Timeline:
-    """Return one job's whole life: its planning, events, grants and effects."""
-    record = job(tx, scope, job_id)
-    where = scope._asdict() | {"job_id": job_id, "many": MOST}
-    planned = Event(0, record.created_at, job_id, "planned", {"retry_of": record.retry_of} if record.retry_of else {})
-    return Timeline(
-        events=[planned, *(_event(row) for row in tx.all("job_events", **where))],
-        claims=[Claim(*row) for row in tx.all("job_grants", **where)],
-        effects=[effect_of(row) for row in tx.all("job_effects", **where)],
-    )
-
-
-def _event(row: Row) -> Event:
-    *known, facts = row
-    return Event(*(*known, json.loads(facts) if facts else {}))
-
-
-def events_after(tx: Tx, scope: Scope, seq: int, limit: int = 500) -> list[Event]:
-    """Return what happened in a project after a number; nothing can appear later before what was given."""
-    where = _enter(tx, scope)
-    if type(seq) is not int or not 0 <= seq < _TOP:
-        raise BadInput(f"not a number of an event: {seq!r}")
-    return [_event(row) for row in tx.all("events_after", seq=seq, many=_limit(limit), **where)]
-
-
-def last_event(tx: Tx, scope: Scope) -> int:
-    """Return the latest event sequence number (a cursor for new events only)."""
-    (seq,) = tx.one("last_event", **_enter(tx, scope)) or (None,)
-    return int(seq or 0)
-
-
-def artifact(tx: Tx, scope: Scope, artifact_id: str) -> Artifact:
-    """Return one artifact, or raise NotFound."""
-    row = tx.one("artifact_row", artifact_id=check_text("artifact_id", artifact_id), **_enter(tx, scope))
-    if row is None:
-        raise NotFound(f"artifact {artifact_id[:80]} not found")
-    return artifact_of(row)
-
-
 def artifacts(
     tx: Tx, scope: Scope, wanted: ArtifactFilter, *, after: str | None = None, limit: int = 100
 ) -> Page[Artifact]:
     """Return one page of the artifacts that match, newest first."""
-    where = _enter(tx, scope)
+    where = scope_values(tx, scope)
     edge = _LAST_ID if after is None else _artifact_edge(after)
     kind = {"artifact_type": wanted.artifact_type, "availability": wanted.availability}
-    many = _limit(limit) + 1
+    many = checked_limit(limit) + 1
     if wanted.url is not None or (wanted.work_id is not None and "://" in wanted.work_id):
         url = check_text("url", wanted.url or wanted.work_id)
         rows = tx.all("artifacts_of_url", url=url, edge=edge, many=many, sha256=wanted.sha256, **kind, **where)
@@ -340,57 +210,3 @@ def _newest_artifacts(
         last, seen = tx.one("artifacts_newest_end", edge=edge, scan=scan, **where) or (None, 0)
         following = last if seen == scan else None
     return Page(found, following)
-
-
-def provenance(tx: Tx, scope: Scope, artifact_id: str, limit: int = 1_000) -> list[Link]:
-    """Return every job that led to an artifact or used it, with its URL and work."""
-    artifact(tx, scope, artifact_id)
-    rows = tx.all("artifact_links", artifact_id=artifact_id, many=_limit(limit), **scope._asdict())
-    return [Link(*row) for row in rows]
-
-
-def oldest_ready(tx: Tx, scope: Scope) -> Micros | None:
-    """Return when the oldest ready job was planned."""
-    planned_at: Micros | None
-    (planned_at,) = tx.one("oldest_ready", **_enter(tx, scope)) or (None,)
-    return planned_at
-
-
-def leases(tx: Tx) -> list[WorkerLeases]:
-    """Return who holds leases now, over all tenants."""
-    return [WorkerLeases(*row) for row in tx.all("workers")]
-
-
-__all__ = [
-    "ArtifactFilter",
-    "Claim",
-    "Event",
-    "FailureGroup",
-    "Job",
-    "JobFilter",
-    "Link",
-    "Page",
-    "Scope",
-    "Timeline",
-    "WorkerLeases",
-    "artifact",
-    "artifacts",
-    "count_matching",
-    "counts",
-    "each_job",
-    "events_after",
-    "failures",
-    "held",
-    "job",
-    "jobs",
-    "last_event",
-    "leases",
-    "matching_ids",
-    "next_due",
-    "oldest_ready",
-    "provenance",
-    "results",
-    "timeline",
-    "url_version",
-    "url_versions",
-]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Final
 
 from longshore.domain.identity.keys import check_text
 from longshore.domain.model import Artifact, Job, Scope, Status, UrlVersion, Validators
-from longshore.errors import NotFound
+from longshore.errors import BadInput, NotFound
 from longshore.ledger.named_rows import KnownRow, UrlVersionRow
 from longshore.ledger.rows import artifact_of, check_scope, encoded, job_of
 from longshore.ledger.transaction import Tx
+
+PAGE: Final = 10_000
 
 
 def job(tx: Tx, scope: Scope, job_id: str) -> Job:
@@ -80,3 +83,33 @@ def held(tx: Tx, scope: Scope, sha256: str) -> Artifact | None:
     tx.enter(scope.tenant_id)
     row = tx.one("held", sha256=check_text("sha256", sha256), **scope._asdict())
     return artifact_of(row) if row else None
+
+
+def current_ids(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> list[str]:
+    """Return those of the jobs that no retry has replaced, in the given order."""
+    tx.enter(scope.tenant_id)
+    rows = tx.all("current_ids", job_ids=encoded(list(job_ids)), **scope._asdict()) if job_ids else []
+    current = {name for name, *_ in rows}
+    return [job_id for job_id in job_ids if job_id in current]
+
+
+def artifact(tx: Tx, scope: Scope, artifact_id: str) -> Artifact:
+    """Return one artifact, or raise NotFound."""
+    row = tx.one("artifact_row", artifact_id=check_text("artifact_id", artifact_id), **scope_values(tx, scope))
+    if row is None:
+        raise NotFound(f"artifact {artifact_id[:80]} not found")
+    return artifact_of(row)
+
+
+def scope_values(tx: Tx, scope: Scope) -> dict[str, Any]:
+    """Enter a scope and return its values for a statement."""
+    check_scope(scope)
+    tx.enter(scope.tenant_id)
+    return scope._asdict()
+
+
+def checked_limit(limit: object) -> int:
+    """Return a limit as a number of rows; raise BadInput if it is not one."""
+    if type(limit) is not int or not 1 <= limit <= PAGE:
+        raise BadInput(f"a page has 1 to {PAGE} entries, not {limit!r}")
+    return limit

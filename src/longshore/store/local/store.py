@@ -25,22 +25,22 @@ from longshore.domain.settings import Settings
 from longshore.errors import BlobDamaged, NotFound, PublishFailed, StoreError
 from longshore.store import blob_names
 from longshore.store.api import Staged
-from longshore.store.durability import filesystem
-from longshore.store.durability.barriers import Barrier, Barriers
-from longshore.store.local.directories import BlobDirectories, Shard
-from longshore.store.local.layout import any_tenant, sizes
-from longshore.store.local.publish_link import REPAIR, Linker, problem_of
-from longshore.store.records import Problem, Quarantined, StoredBlob
-from longshore.store.staging.area import Staging
-from longshore.store.staging.parts import BODY, Part
-from longshore.store.staging.staged_store import (
-    Recovering,
+from longshore.store.base_store import (
+    BaseStore,
     check_part,
     extension_of,
     note_barrier,
     tell_damaged,
     write_small,
 )
+from longshore.store.durability import filesystem
+from longshore.store.durability.barriers import Barrier, Barriers
+from longshore.store.local.blob_directories import BlobDirectories, Shard
+from longshore.store.local.layout import any_tenant, sizes
+from longshore.store.local.publish_link import REPAIR, Linker, problem_of
+from longshore.store.records import Problem, Quarantined, StoredBlob
+from longshore.store.staging.area import Staging
+from longshore.store.staging.parts import BODY, Part
 
 log = logging.getLogger(__name__)
 STAGING: Final = ".staging"
@@ -58,7 +58,7 @@ class _Aim:
     prefix: str = ""
 
 
-class LocalStore(Recovering):
+class LocalStore(BaseStore):
     """Blobs below one directory, parts in `.staging` on the same file system."""
 
     backend = "local"

@@ -24,15 +24,15 @@ from longshore.domain.settings import Settings
 from longshore.errors import NotFound, PublishFailed, StoreError, StoreUnavailable
 from longshore.store import blob_names
 from longshore.store.api import Staged
+from longshore.store.base_store import BaseStore, check_part, extension_of, note_barrier, tell_damaged
 from longshore.store.durability import filesystem
 from longshore.store.durability.barriers import Barriers
-from longshore.store.local.scope_notes import ScopeNotes
+from longshore.store.hashed_scopes import ScopeNotes
 from longshore.store.ownership import OWNER, claim_objects
 from longshore.store.records import Problem, Quarantined, StoredBlob
 from longshore.store.staging.area import Staging
 from longshore.store.staging.parts import BODY, Part
 from longshore.store.staging.quarantine import now_us
-from longshore.store.staging.staged_store import Recovering, check_part, extension_of, note_barrier, tell_damaged
 from longshore.store.verify_blob import problem_with
 
 THREADS: Final = 16
@@ -122,7 +122,7 @@ class ObjectFile(io.RawIOBase):
         return len(data)
 
 
-class RemoteStore(Recovering):
+class RemoteStore(BaseStore):
     """A store with remote blobs and local parts."""
 
     def __init__(self, objects: Objects, parts: Path, settings: Settings, ledger_id: str | None = None) -> None:

@@ -56,7 +56,7 @@ async def list_artifacts(
 @routes.get("/artifacts/{artifact_id}", response_model=ArtifactOut)
 async def show_artifact(artifact_id: PathId, caller: Reader, service: Serving) -> View:
     """Show one artifact."""
-    return artifact_view(await service.ledger.read_async(listing.artifact, caller.scope, artifact_id))
+    return artifact_view(await service.ledger.read_async(lookup.artifact, caller.scope, artifact_id))
 
 
 @routes.get("/artifacts/{artifact_id}/provenance", response_model=Provenance)
@@ -126,7 +126,7 @@ def content_type(artifact: Artifact) -> str:
 )
 async def artifact_content(artifact_id: PathId, request: Request, caller: Reader, service: Serving) -> Response:
     """Return the bytes: whole or a range, with the hash as ETag."""
-    artifact: Artifact = await service.ledger.read_async(listing.artifact, caller.scope, artifact_id)
+    artifact: Artifact = await service.ledger.read_async(lookup.artifact, caller.scope, artifact_id)
     headers = content_headers(artifact)
     if headers["ETag"] in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)

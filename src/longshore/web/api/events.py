@@ -17,7 +17,7 @@ from starlette.responses import StreamingResponse
 from longshore.domain.kinds import Status
 from longshore.domain.model import Scope
 from longshore.ledger.operations import tokens
-from longshore.ledger.queries import listing, lookup
+from longshore.ledger.queries import history, lookup
 from longshore.ledger.transaction import Tx
 from longshore.web.api.common import Serving, router
 from longshore.web.cursors import PATTERN
@@ -62,7 +62,7 @@ async def stream_events(
     if start:
         seq = service.cursors.read(caller.scope, start)
     else:
-        seq = await service.ledger.read_async(listing.last_event, caller.scope)
+        seq = await service.ledger.read_async(history.last_event, caller.scope)
     return StreamingResponse(
         _events(service, caller, seq, slim=slim),
         media_type="text/event-stream",
@@ -100,10 +100,10 @@ async def _events(service: Service, caller: Caller, seq: int, *, slim: bool) -> 
             del service.streams[token_id]
 
 
-def _look(tx: Tx, caller: Caller, seq: int) -> tuple[bool, list[listing.Event], dict[Status, int]]:
+def _look(tx: Tx, caller: Caller, seq: int) -> tuple[bool, list[history.Event], dict[Status, int]]:
     if not tokens.is_alive(tx, caller.token.token_id):
         return False, [], {}
-    return True, listing.events_after(tx, caller.scope, seq, BATCH), lookup.counts(tx, caller.scope)
+    return True, history.events_after(tx, caller.scope, seq, BATCH), lookup.counts(tx, caller.scope)
 
 
 def _tick(service: Service, scope: Scope, since: float) -> bool:
@@ -115,7 +115,7 @@ async def _pause(service: Service) -> None:
         await asyncio.wait_for(service.closing.wait(), LOOK_S)
 
 
-def _message(event: listing.Event, seal: Seal, *, slim: bool) -> bytes:
+def _message(event: history.Event, seal: Seal, *, slim: bool) -> bytes:
     view = event_view(event, seal)
     data = {"kind": view["kind"], "job_id": view["job_id"]} if slim else view
     return f"id: {view['seq']}\ndata: {json.dumps(data)}\n\n".encode()

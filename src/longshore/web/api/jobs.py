@@ -15,13 +15,13 @@ from longshore.domain.identity.requests import download_request
 from longshore.domain.kinds import Status, kind_of
 from longshore.domain.model import JobRequest, Planned, Scope
 from longshore.errors import BadInput
-from longshore.ledger.operations import artifact_registry, planning, tokens
+from longshore.ledger.operations import artifact_registry, idempotency_keys, planning
 from longshore.ledger.queries import listing, lookup
 from longshore.ledger.transaction import Tx
 from longshore.web import queries
-from longshore.web.api.bulk import act_on_all
 from longshore.web.api.common import After, Limit, PathId, RequestKey, Serving, Wait, fingerprint, request_id, router
 from longshore.web.api.models import BulkIn, BulkOut, JobAnswer, JobDetail, JobIn, JobOut, JobPage
+from longshore.web.bulk_retry_cancel import act_on_all
 from longshore.web.problems import Problem
 from longshore.web.security.auth import Reader, Writer
 from longshore.web.serializers import View, job_view
@@ -72,7 +72,7 @@ def keyed(tx: Tx, scope: Scope, request: JobRequest) -> JobRequest:
     """Return the idempotency key of a custom job without one: a hash of its inputs' bytes and its parameters."""
     if request.key is not None:
         return request
-    hashes = [listing.artifact(tx, scope, artifact_id).sha256 for artifact_id in request.inputs]
+    hashes = [lookup.artifact(tx, scope, artifact_id).sha256 for artifact_id in request.inputs]
     kind = known_types().get(request.job_type)
     key = own_key(scope, request.job_type, hashes, dict(request.params))
     return replace(request, key=key, max_attempts=kind.max_attempts if kind else None)
@@ -91,10 +91,10 @@ async def plan(
         whole = [keyed(tx, scope, request) for request in requests]
         return [_planned(one) for one in planning.plan(tx, scope, whole, again=again)]
 
-    verb = (tokens.once, scope, key, print_of, act) if key else (act,)
+    verb = (idempotency_keys.once, scope, key, print_of, act) if key else (act,)
     try:
         answer: list[View] = await service.ledger.write_async(*verb)
-    except tokens.KeyReused as error:
+    except idempotency_keys.KeyReused as error:
         raise Problem(422, "key_reused", str(error)) from error
     failpoints.hit("web.planned")
     service.wake()

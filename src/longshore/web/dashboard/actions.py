@@ -15,9 +15,9 @@ from longshore.errors import BadInput
 from longshore.ledger.operations import hosts, tokens
 from longshore.ledger.queries import lookup
 from longshore.lists import BadLine, read_list
-from longshore.web.api.bulk import MOST, act_on_all, fitting_ids
 from longshore.web.api.jobs import plan
 from longshore.web.api.models import BulkIn, HostIn, JobFilterIn
+from longshore.web.bulk_retry_cancel import MOST, act_on_all, fitting_ids
 from longshore.web.dashboard.pages import JOB_FIELDS, context, job_filter, leave_word, templates
 from longshore.web.dashboard.render import many, query
 from longshore.web.problems import Problem

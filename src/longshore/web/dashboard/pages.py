@@ -20,10 +20,10 @@ from longshore.domain.reasons import REASONS
 from longshore.domain.settings import HostsSettings
 from longshore.errors import NotFound
 from longshore.ledger.operations import expiry, tokens
-from longshore.ledger.queries import depot_totals, listing, lookup
+from longshore.ledger.queries import all_tenants, listing, lookup
 from longshore.ledger.transaction import Tx
 from longshore.web import health, queries
-from longshore.web.api.bulk import MOST
+from longshore.web.bulk_retry_cancel import MOST
 from longshore.web.dashboard import timeline
 from longshore.web.dashboard.render import environment, query, stamp
 from longshore.web.dashboard.throughput import WINDOWS
@@ -168,7 +168,7 @@ def _overview(tx: Tx, defaults: HostsSettings, caller: Caller, now: int) -> View
     view = {"now": stamp(now), **queries.stats(tx, caller.scope), "active": [job_view(job) for job in active.items]}
     if not caller.may("admin"):
         return view | {"breakers": None}
-    resting = depot_totals.resting_hosts(tx, defaults, 12)
+    resting = all_tenants.resting_hosts(tx, defaults, 12)
     return view | {"breakers": [queries.shown_host(host, tx.now, defaults) for host in resting]}
 
 
@@ -308,7 +308,7 @@ def _system(tx: Tx, caller: Caller) -> View:
     return {
         "workers": [
             {"owner": worker.owner, "leases": worker.leases, "until": stamp(worker.until)}
-            for worker in listing.leases(tx)
+            for worker in all_tenants.leases(tx)
         ],
         "tokens": [token_view(token) | {"alive": token.alive(tx.now)} for token in tokens.list_tokens(tx, 100)],
         "audit": queries.audit_page(tx, caller.scope, None, 30)["entries"],

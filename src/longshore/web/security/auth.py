@@ -26,7 +26,7 @@ from starlette.types import Scope as AsgiScope
 from longshore.domain.model import Micros, Scope
 from longshore.domain.policy.tokens import API_PREFIX, SESSION_PREFIX, Token, allows, csrf_token, secret_hash
 from longshore.errors import LedgerError
-from longshore.ledger.operations import tokens
+from longshore.ledger.operations import audit_log, tokens
 from longshore.web.problems import Problem
 from longshore.web.security.rate_limit import Throttle
 from longshore.web.service import Service
@@ -181,11 +181,11 @@ async def record(
     service: Service, scope: Scope, token_id: str, action: str, target: str, where: str, detail: dict[str, Any]
 ) -> None:
     """Write one audit log entry; if the ledger cannot write it, log an error: the request is already done."""
-    entry = tokens.NewEntry(
+    entry = audit_log.NewEntry(
         token_id=token_id, action=action, target=printable(target)[:500], remote=where[:64], detail=detail
     )
     try:
-        await service.ledger.write_async(tokens.audit, scope, entry)
+        await service.ledger.write_async(audit_log.audit, scope, entry)
     except LedgerError as error:
         log.error("the audit log did not take %s %s: %s", action, entry.target, error)
 

@@ -15,7 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from longshore.web.problems import Problem, Shown, answer_for
-from longshore.web.server_limits import ServerLimits
+from longshore.web.server_options import ServerLimits
 
 CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "

@@ -14,7 +14,7 @@ from longshore.errors import Reasoned
 
 if TYPE_CHECKING:
     from longshore.domain.settings import Settings
-    from longshore.worker.events import EventReporter
+    from longshore.worker.event_reporter import EventReporter
     from longshore.worker.host_slots import TransferSlots
     from longshore.worker.kinds.download.dedupe import StoredContent
     from longshore.worker.kinds.download.receive import Receiver

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from longshore.errors import Reasoned
 from longshore.transfer import FetchRequest, Memory
-from longshore.worker.kinds.torrent.enqueue import Fetch
+from longshore.worker.kinds.torrent.add_to_client import Fetch
 
 if TYPE_CHECKING:
     from longshore.transfer import Transfer

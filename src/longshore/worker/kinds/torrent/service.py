@@ -23,7 +23,7 @@ from longshore.worker.kinds.torrent.sync_loop import Sync
 if TYPE_CHECKING:
     from longshore.ledger import Ledger
     from longshore.store import Store
-    from longshore.worker.kinds.torrent.enqueue import Fetch
+    from longshore.worker.kinds.torrent.add_to_client import Fetch
 
 
 def request_of(

@@ -48,10 +48,10 @@ from longshore.ledger.operations.torrents import (
 )
 from longshore.ledger.queries.torrents import Tracked, active_torrents, due_torrents
 from longshore.worker.heartbeat import Heartbeat
+from longshore.worker.kinds.torrent.add_to_client import Enqueue, Fetch, Overtaken
 from longshore.worker.kinds.torrent.cancel import cancel_in_client
 from longshore.worker.kinds.torrent.client import Client, ClientAway, ClientFile
 from longshore.worker.kinds.torrent.client_files import NotVisible, opened, wanted
-from longshore.worker.kinds.torrent.enqueue import Enqueue, Fetch, Overtaken
 from longshore.worker.kinds.torrent.import_files import Import
 
 if TYPE_CHECKING:

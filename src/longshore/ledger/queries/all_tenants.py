@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from longshore.domain.kinds import Status
-from longshore.domain.model import SECOND, Micros
+from longshore.domain.model import SECOND, Micros, Status
 from longshore.domain.settings import HostsSettings
-from longshore.ledger.ids import new_id
 from longshore.ledger.named_rows import HostPageRow
 from longshore.ledger.operations.hosts import host_of
 from longshore.ledger.records import Host
@@ -48,24 +46,6 @@ def totals(tx: Tx, defaults: HostsSettings) -> Totals:
     )
 
 
-def schema_version(tx: Tx) -> str:
-    """Return the version of the schema."""
-    (version,) = tx.one("depot_schema") or ("?",)
-    return str(version)
-
-
-def ledger_id(tx: Tx) -> str | None:
-    """Return the id of this ledger, which its stores carry; None if it has none yet."""
-    row = tx.one("ledger_id")
-    return str(row[0]) if row else None
-
-
-def make_ledger_id(tx: Tx) -> str | None:
-    """Create the ledger's id if it has none, and return it."""
-    tx.run("ledger_id_insert", value=new_id(tx.now))
-    return ledger_id(tx)
-
-
 def host(tx: Tx, name: str) -> Host | None:
     """Return one host with what is in flight there."""
     row = tx.one("host_one", host=name)
@@ -88,3 +68,17 @@ def _hosts(tx: Tx, found: list[Row]) -> list[Host]:
     for name, _, leases, slots, _ in tx.all("host_uses", hosts=encoded([row.host for row in rows]), now=tx.now):
         in_flight[name] = in_flight.get(name, 0) + min(leases, slots or 1)
     return [host_of(row, in_flight.get(row.host, 0)) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLeases:
+    """Who holds leases, how many, and when the first of them ends."""
+
+    owner: str
+    leases: int
+    until: Micros
+
+
+def leases(tx: Tx) -> list[WorkerLeases]:
+    """Return who holds leases now, over all tenants."""
+    return [WorkerLeases(*row) for row in tx.all("workers")]

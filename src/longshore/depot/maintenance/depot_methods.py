@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from longshore.depot.depot_context import DepotContext, in_thread
 from longshore.depot.maintenance.gc import Collection, collect
 from longshore.depot.maintenance.missing_blobs import mark_damaged
 from longshore.depot.maintenance.reconcile import Reconciler
 from longshore.depot.maintenance.verify import Verifier
-from longshore.depot.open_depot import OpenDepot, in_thread
 from longshore.depot.output_paths import check_target
 from longshore.depot.records import Report
 from longshore.domain.model import Artifact, Blob, Scope
@@ -23,7 +23,7 @@ from longshore.store.local.place_outside import Mode, place
 class Maintenance:
     """Verifies, reconciles, collects garbage, and places blobs."""
 
-    def __init__(self, depot: OpenDepot) -> None:
+    def __init__(self, depot: DepotContext) -> None:
         self._depot = depot
 
     async def verify(

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class OpenDepot:
+class DepotContext:
     """An open ledger and store, their configuration, and the scope of calls that name none."""
 
     settings: Settings

@@ -1,4 +1,4 @@
-"""The common code of all stores: local parts, reservations, recovery and verification."""
+"""The base class of all stores: local parts, reservations, recovery and verification."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from longshore.store.verify_blob import problem_with
 log = logging.getLogger(__name__)
 
 
-class StagedStore:
-    """The part of a store that handles incoming bytes."""
+class BaseStore:
+    """Base class of all stores: parts and reservations on this disk, recovery, verification."""
 
     staging: Staging
 
@@ -97,9 +97,7 @@ class StagedStore:
         if limit_bytes is not None:
             self.staging.rooms.limit_bytes = limit_bytes
 
-
-class Recovering(StagedStore):
-    """Recovery and verification, built on a store's own methods."""
+    # ── recovery and verification, built on a store's own methods ──
 
     def stage(self, items: Sequence[Staged]) -> list[StoreError | None]:
         """See `Store`."""

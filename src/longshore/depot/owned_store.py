@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from longshore.depot import derived_settings
 from longshore.errors import LedgerError, NoStore
-from longshore.ledger.queries.depot_totals import ledger_id, make_ledger_id
+from longshore.ledger.operations.ledger_identity import ledger_id, make_ledger_id
 from longshore.ledger.queries.due_work import anything_available
 from longshore.store import missing_store, open_store
 

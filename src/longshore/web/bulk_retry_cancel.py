@@ -8,8 +8,8 @@ from typing import Final, Literal
 from longshore.domain.kinds import Status
 from longshore.domain.model import Scope
 from longshore.domain.policy.redaction import safe_url
-from longshore.ledger.operations import cancel_retry, tokens
-from longshore.ledger.queries import listing
+from longshore.ledger.operations import cancel_retry
+from longshore.ledger.queries import listing, lookup
 from longshore.ledger.transaction import Tx
 from longshore.web.api.models import BulkIn
 from longshore.web.problems import Problem
@@ -56,7 +56,7 @@ def fitting_ids(tx: Tx, scope: Scope, wanted: listing.JobFilter, act: Act) -> li
     if not statuses:
         return []
     which = listing.matching_ids(tx, scope, replace(wanted, status=None, statuses=statuses), at_most=MOST + 1)
-    return tokens.current_ids(tx, scope, which) if act == "retry" and len(which) <= MOST else which
+    return lookup.current_ids(tx, scope, which) if act == "retry" and len(which) <= MOST else which
 
 
 async def act_on_all(service: Service, caller: Caller, body: BulkIn, act: Act, *, only_fitting: bool = False) -> View:
@@ -86,7 +86,7 @@ def _act(tx: Tx, scope: Scope, body: BulkIn, act: Act, only_fitting: bool) -> li
         fits = fitting_ids(tx, scope, wanted, act) if only_fitting else None
         which = listing.matching_ids(tx, scope, wanted, at_most=MOST + 1) if fits is None else fits
         if body.filter.current:
-            which = tokens.current_ids(tx, scope, which)
+            which = lookup.current_ids(tx, scope, which)
         if len(which) > MOST:
             raise Problem(422, "too_many", f"more than {MOST} jobs match; narrow the filter")
         if len(which) != body.expected_count:

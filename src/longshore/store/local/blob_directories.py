@@ -19,8 +19,8 @@ from longshore.errors import NotFound, StoreError
 from longshore.store import blob_names
 from longshore.store.durability import filesystem
 from longshore.store.durability.barriers import Barrier
+from longshore.store.hashed_scopes import read_note, write_note
 from longshore.store.local.layout import LAYOUT, LAYOUT_FILE, found_layout, wanted_layout
-from longshore.store.local.scope_notes import read_note, write_note
 from longshore.store.ownership import claim_directory
 from longshore.store.records import StoredBlob
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from longshore.domain.identity.earlier_answers import Result, contradiction, is_answer, own_key, request_key
+from longshore.domain.identity.expectations import Result, contradiction, is_answer, own_key, request_key
 from longshore.domain.identity.keys import job_key
 from longshore.domain.model import Expect, Status
 

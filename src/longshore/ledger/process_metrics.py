@@ -5,4 +5,4 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-SEEN: Final[Counter[str]] = Counter()  # fenced: writes of a lost lease; expired: leases that ran out
+LEASE_EVENTS: Final[Counter[str]] = Counter()  # fenced: writes of a lost lease; expired: leases that ran out
