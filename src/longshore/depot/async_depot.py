@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from longshore.config.credentials import logins
 from longshore.depot import derived_settings
@@ -20,7 +22,7 @@ from longshore.depot.owned_store import open_own_store
 from longshore.depot.runner import Runner
 from longshore.depot.uploads import Uploads
 from longshore.domain.model import Scope
-from longshore.errors import NoDepot
+from longshore.errors import NoDepot, Unavailable
 from longshore.ledger import Ledger
 from longshore.store.durability import filesystem
 from longshore.worker.liveness import Liveness, new_owner
@@ -29,7 +31,8 @@ from longshore.worker.runtime import BATCH_ITEMS, Runtime
 if TYPE_CHECKING:
     from longshore.config import Settings
 
-
+P = ParamSpec("P")
+T = TypeVar("T")
 LIMITS_S: Final = 1.0  # how long "no limit" is cached, because every batch of small files queries it
 
 
@@ -61,23 +64,26 @@ class AsyncDepot:
         self.settings, self.runtime = settings, runtime
         self.ledger, self.store = runtime.ledger, runtime.store
         self.scope = Scope(settings.tenant, settings.project)
-        self._closed = False
+        self._closed, self._process = False, os.getpid()
+        checked = self._checked
         depot = DepotContext(settings, runtime, self.ledger, self.store, self.scope)
         self.runner = runner = Runner(depot)
-        self.add, self.run = runner.add, runner.run
+        self.add, self.run = checked(runner.add), checked(runner.run)
         self.notify, self.drain, self.abort = runner.notify, runner.drain, runner.abort
-        self.get = Getter(depot, runner).get
+        self.get = checked(Getter(depot, runner).get)
         submitter = Submitter(depot, runner)
-        self.submit, self.replay = submitter.submit, submitter.replay
+        self.submit, self.replay = checked(submitter.submit), checked(submitter.replay)
         queries = Queries(depot, runner)
-        self.status, self.jobs, self.artifacts = queries.status, queries.jobs, queries.artifacts
-        self.show, self.failures = queries.show, queries.failures
-        self.cancel, self.retry = queries.cancel, queries.retry
+        self.status, self.jobs = checked(queries.status), checked(queries.jobs)
+        self.artifacts, self.show = checked(queries.artifacts), checked(queries.show)
+        self.failures = checked(queries.failures)
+        self.cancel, self.retry = checked(queries.cancel), checked(queries.retry)
         maintenance = Maintenance(depot)
-        self.verify, self.reconcile, self.gc = maintenance.verify, maintenance.reconcile, maintenance.gc
-        self.place, self.prove = maintenance.place, maintenance.prove
+        self.verify, self.reconcile = checked(maintenance.verify), checked(maintenance.reconcile)
+        self.gc, self.place = checked(maintenance.gc), checked(maintenance.place)
+        self.prove = checked(maintenance.prove)
         uploads = Uploads(depot)
-        self.put, self.adopt = uploads.put, uploads.adopt
+        self.put, self.adopt = checked(uploads.put), checked(uploads.adopt)
 
     @classmethod
     def open(
@@ -97,12 +103,31 @@ class AsyncDepot:
         return cls(settings, open_runtime(settings, create=create, store_lost=store_lost))
 
     def close(self) -> None:
-        """Finish queued writes and release all resources; calling it twice is harmless."""
-        if not self._closed:
+        """Finish queued writes and release all resources; calling it twice is harmless.
+
+        In a forked child nothing is released: locks and connections are the parent's.
+        """
+        if not self._closed and os.getpid() == self._process:
             self._closed = True
             self.ledger.close()
             self.store.close()
             self.runtime.liveness.release()
+
+    def _checked(self, method: Callable[P, T]) -> Callable[P, T]:
+        """Return a method that refuses to work on a closed depot, and in a forked child, where it would hang."""
+
+        @wraps(method)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            if self._closed:
+                raise Unavailable("this depot is closed", hint="open it again")
+            if os.getpid() != self._process:
+                raise Unavailable(
+                    f"this depot was opened by process {self._process} and cannot be used after a fork",
+                    hint="open a depot in the child process, or start it with the method 'spawn'",
+                )
+            return method(*args, **kwargs)
+
+        return call
 
     def __enter__(self) -> Self:
         return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,7 @@ class Submitter:
         job_type: str,
         *,
         inputs: Sequence[str | Artifact] = (),
-        params: dict[str, Any] | None = None,
+        params: Mapping[str, Any] | None = None,
         key: str | None = None,
         scope: Scope | None = None,
         priority: int = 0,
@@ -39,6 +39,8 @@ class Submitter:
         A `key` of your own identifies the job instead. If the same work was done under another key, the job ends as
         `skipped` with the results of that job.
         """
+        if params is not None and not isinstance(params, Mapping):
+            raise BadInput(f"params is a mapping of names to values, not {type(params).__name__}")
         where = scope or self._depot.scope
         kind = known_types().get(job_type)
         if kind is None:
@@ -46,8 +48,8 @@ class Submitter:
         artifacts = [await self._artifact(where, one) for one in inputs]
         request = JobRequest(
             job_type=job_type,
-            key=key or own_key(where, job_type, [one.sha256 for one in artifacts], params or {}),
-            params=params or {},
+            key=key or own_key(where, job_type, [one.sha256 for one in artifacts], dict(params or {})),
+            params=dict(params or {}),
             inputs=tuple(one.artifact_id for one in artifacts),
             priority=priority,
             max_attempts=kind.max_attempts,

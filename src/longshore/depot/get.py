@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from longshore.depot.depot_context import DepotContext, in_thread
-from longshore.depot.parse_items import BATCH, as_request
+from longshore.depot.parse_items import BATCH, as_request, each_of
 from longshore.depot.records import Got
 from longshore.depot.runner import Runner
 from longshore.domain.kinds import TERMINAL, Status
@@ -69,7 +69,7 @@ class Getter:
 
     async def get(
         self,
-        items: Iterable[Any],
+        items: Iterable[Any] | JobRequest,
         *,
         scope: Scope | None = None,
         refresh: bool = False,
@@ -79,12 +79,12 @@ class Getter:
         handle_signals: bool = False,
         helpers: Helpers | None = None,
     ) -> list[Got]:
-        """Fetch and verify these items; items that are already stored are not requested again.
+        """Fetch and verify one item or a list; items that are already stored are not requested again.
 
         `refresh` asks the servers whether anything changed; `force` fetches again in any case.
         """
         where, listener = scope or self._depot.scope, on_note or self._runner.on_note
-        requests = [as_request(item) for item in items]
+        requests = [as_request(item) for item in each_of(items)]
         if force:
             requests = [replace(request, params={**request.params, **ANEW}) for request in requests]
         again: Again = "always" if refresh or force else "failed"

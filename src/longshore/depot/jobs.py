@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from longshore.depot.depot_context import DepotContext, in_thread
 from longshore.depot.runner import Runner
 from longshore.domain.model import Artifact, Job, Planned, Scope
+from longshore.errors import BadInput
 from longshore.ledger.queries.history import FailureGroup, Timeline
 from longshore.ledger.queries.listing import ArtifactFilter, JobFilter, Page
 from longshore.ledger.records import CancelResult
@@ -31,12 +32,14 @@ class Queries:
         self, wanted: JobFilter | None = None, *, scope: Scope | None = None, limit: int | None = None
     ) -> list[Job]:
         """List jobs, newest first; all matches unless there is a limit."""
+        _check_filter(wanted, JobFilter)
         return await in_thread(self._all, self._depot.ledger.jobs, scope or self._depot.scope, wanted, limit)
 
     async def artifacts(
         self, wanted: ArtifactFilter | None = None, *, scope: Scope | None = None, limit: int | None = None
     ) -> list[Artifact]:
         """List artifacts, newest first; all matches unless there is a limit."""
+        _check_filter(wanted, ArtifactFilter)
         return await in_thread(self._all, self._depot.ledger.artifacts, scope or self._depot.scope, wanted, limit)
 
     async def show(self, job_id: str, *, scope: Scope | None = None) -> Timeline:
@@ -65,6 +68,8 @@ class Queries:
     async def _ids(self, scope: Scope, wanted: JobFilter | Sequence[str]) -> list[str]:
         if isinstance(wanted, JobFilter):
             return await in_thread(self._depot.ledger.matching_ids, scope, wanted)
+        if isinstance(wanted, Mapping):
+            _check_filter(wanted, JobFilter)
         return [wanted] if isinstance(wanted, str) else list(wanted)
 
     @staticmethod
@@ -78,3 +83,9 @@ class Queries:
                 break
             after = page.next
         return found
+
+
+def _check_filter(wanted: object, kind: type) -> None:
+    if wanted is not None and not isinstance(wanted, kind):
+        example = f"longshore.{kind.__name__}(…)"
+        raise BadInput(f"a filter is a {kind.__name__}, not {type(wanted).__name__}", hint=f"write {example}")

@@ -40,9 +40,18 @@ def as_request(item: Item) -> JobRequest:
             raise BadInput(f"not a URL, a record or a request: {type(item).__name__}")
 
 
-def in_batches(items: Iterable[Any]) -> Iterator[tuple[list[JobRequest], list[Refused]]]:
+def each_of(items: object) -> Iterable[Any]:
+    """Return the items of a list; a single URL, record or request is a list of one."""
+    if isinstance(items, str | Mapping | JobRequest):
+        return [items]
+    if isinstance(items, bytes | bytearray) or not isinstance(items, Iterable):
+        raise BadInput(f"expected URLs, records or requests, not {type(items).__name__}")
+    return items
+
+
+def in_batches(items: object) -> Iterator[tuple[list[JobRequest], list[Refused]]]:
     """Parse items as they arrive, in batches, so that memory stays bounded."""
-    iterator = iter(items)
+    iterator = iter(each_of(items))
     while chunk := list(islice(iterator, BATCH)):
         yield _read(chunk)
 

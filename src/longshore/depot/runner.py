@@ -35,13 +35,13 @@ class Runner:
 
     async def add(
         self,
-        items: Iterable[Any],
+        items: Iterable[Any] | JobRequest,
         *,
         scope: Scope | None = None,
         again: Again = "never",
         on_note: Listener | None = None,
     ) -> Added:
-        """Plan a list: URLs, records, triples or requests. Existing jobs stay unchanged, unless their bytes are lost;
+        """Plan one item or a list: URLs, records, triples or requests. Existing jobs stay unchanged, unless their bytes are lost;
         invalid items are reported.
         """
         where, added = scope or self._depot.scope, Added()

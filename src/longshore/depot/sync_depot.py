@@ -24,12 +24,19 @@ T = TypeVar("T")
 
 def drive(work: Coroutine[Any, Any, T]) -> T:
     """Run to completion; in a separate thread if this one has a running loop (a notebook)."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _has_running_loop():
         return asyncio.run(_without_leftovers(work))
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, _without_leftovers(work)).result()
+
+
+def _has_running_loop() -> bool:
+    """Return whether this thread runs a loop. (A function, so that no handled error is the context of later ones.)"""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def _without_leftovers(work: Coroutine[Any, Any, T]) -> T:

@@ -8,6 +8,7 @@ import stat
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -36,7 +37,7 @@ class Uploads:
 
     async def put(
         self,
-        source: str | os.PathLike[str] | BinaryIO,
+        source: str | os.PathLike[str] | bytes | BinaryIO,
         *,
         name: str | None = None,
         content_type: str | None = None,
@@ -44,13 +45,17 @@ class Uploads:
         work_id: str | None = None,
         scope: Scope | None = None,
     ) -> Got:
-        """Store one file or stream; the same bytes again are the same job."""
+        """Store a file, by path or open for reading, or bytes; the same bytes again are the same job."""
         meant = UploadRequest(name, artifact_type, content_type, work_id)
         if isinstance(source, (str, os.PathLike)):
             path = Path(source)
             with _open_plain(path) as file:
                 meant = replace(meant, name=name or path.name)
                 return await in_thread(self._take, Source(file, str(path)), meant, scope)
+        if isinstance(source, bytes | bytearray | memoryview):
+            source = BytesIO(source)
+        elif not hasattr(source, "read"):
+            raise BadInput(f"put takes a path, bytes or a file open for reading, not {type(source).__name__}")
         return await in_thread(self._take, Source(source, "the input"), meant, scope)
 
     def _take(self, source: Source, meant: UploadRequest, scope: Scope | None) -> Got:
@@ -123,9 +128,12 @@ class Source:
 
     def _read(self) -> bytes:
         try:
-            return self._file.read(_CHUNK)
+            piece = self._file.read(_CHUNK)
         except OSError as error:
             raise BadInput(f"{self._label} cannot be read: {error.strerror or error}") from error
+        if not isinstance(piece, bytes):
+            raise BadInput(f"{self._label} gives {type(piece).__name__}, not bytes", hint="open it in binary mode")
+        return piece
 
     def _state(self) -> tuple[int, int, int] | None:
         if self._descriptor is None:

@@ -13,10 +13,10 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeVar
+from typing import Any, BinaryIO, Final, Protocol, TypeVar
 
 from longshore.domain.identity.keys import check_text, content_key
 from longshore.domain.kinds import DOWNLOAD, TORRENT, UPLOAD
@@ -98,6 +98,46 @@ class Result:
     content_type: str = "application/octet-stream"
     schema_version: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+
+
+class Context(Protocol):
+    """`ctx` of a handler that is a plain function."""
+
+    job_id: str
+    attempt: int  # 1 at the first
+    scratch: Path  # a directory of this attempt, removed after it
+
+    def progress(self, done: int, total: int | None = None) -> None:
+        """Report progress; stops the handler here if the job was canceled."""
+
+    def check(self) -> None:
+        """Stop the handler here if the job was canceled or the worker has to stop."""
+
+    def effect(
+        self, kind: str, act: Callable[[], dict[str, Any]], *, effect_class: str = "keyed", **extras: Any
+    ) -> dict[str, Any]:
+        """Perform an external effect at most once, as far as that can be known; return its result, new or recorded."""
+        ...
+
+
+class AsyncContext(Protocol):
+    """`ctx` of a handler that is an `async def`: the same, awaited."""
+
+    job_id: str
+    attempt: int
+    scratch: Path
+
+    async def progress(self, done: int, total: int | None = None) -> None:
+        """Report progress."""
+
+    async def check(self) -> None:
+        """Yield to the event loop; raises CancelledError here if the job was canceled."""
+
+    async def effect(
+        self, kind: str, act: Callable[[], Awaitable[dict[str, Any]]], *, effect_class: str = "keyed", **extras: Any
+    ) -> dict[str, Any]:
+        """Perform an external effect at most once, as far as that can be known; return its result, new or recorded."""
+        ...
 
 
 def job_type(
