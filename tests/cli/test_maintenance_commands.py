@@ -8,6 +8,7 @@ import json
 import os
 from pathlib import Path
 
+import apsw
 import pytest
 
 from longshore.checker import check
@@ -183,6 +184,49 @@ def test_a_backup_comes_back_whole(depot: Path, tmp_path: Path) -> None:
     before = invoke("export", "jsonl", "--depot", depot).stdout
     assert invoke("export", "jsonl", "--depot", tmp_path / "new").stdout == before
     assert invoke("restore", tmp_path / "backup", "--depot", tmp_path / "new").code != 0
+
+
+def test_a_backup_before_migrate_is_possible(depot: Path, tmp_path: Path) -> None:
+    """The message of a ledger with an older schema advises a backup first."""
+    fill(depot, tmp_path / "in")
+    with apsw.Connection(str(depot / "ledger.db")) as ledger:
+        ledger.execute("UPDATE _meta SET value = '5' WHERE key = 'schema_version'")
+    ran = invoke("status", "--depot", depot)
+    assert (ran.code, "make a backup" in ran.stderr) == (12, True)
+    (copied,) = invoke("backup", tmp_path / "backup", "--depot", depot, "--json").ok().of("summary")
+    assert (copied["items"], copied["missing"], copied["damaged"]) == (2, 0, 0)
+
+
+def test_a_backup_has_the_configuration_and_the_archives(depot: Path, tmp_path: Path) -> None:
+    fill(depot, tmp_path / "in")
+    (depot / "longshore.toml").write_text("[transfer]\nconcurrency = 7  # few\n")
+    (depot / "archive").mkdir()
+    (depot / "archive" / "old.jsonl").write_text("{}\n")
+    invoke("backup", tmp_path / "backup", "--depot", depot).ok()
+    invoke("restore", tmp_path / "backup", "--depot", tmp_path / "new").ok()
+    for name in ("longshore.toml", "archive/old.jsonl"):
+        assert (tmp_path / "new" / name).read_bytes() == (depot / name).read_bytes()
+        assert (tmp_path / "new" / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_configuration_that_names_a_store_elsewhere_is_restored_beside(depot: Path, tmp_path: Path) -> None:
+    """With it the restored depot would read and write the store of the depot that was copied."""
+    depot.mkdir()
+    (depot / "longshore.toml").write_text(f"store = '{tmp_path / 'elsewhere'}'\n")
+    fill(depot, tmp_path / "in")
+    invoke("backup", tmp_path / "backup", "--depot", depot).ok()
+    invoke("restore", tmp_path / "backup", "--depot", tmp_path / "new").ok()
+    assert not (tmp_path / "new" / "longshore.toml").exists()
+    assert (tmp_path / "new" / "longshore.toml.from-backup").exists()
+    sound(tmp_path / "new")
+
+
+def test_a_backup_of_a_depot_whose_store_is_not_mounted_is_refused(depot: Path, tmp_path: Path) -> None:
+    fill(depot, tmp_path / "in")
+    (depot / "store").rename(tmp_path / "unmounted")
+    ran = invoke("backup", tmp_path / "backup", "--depot", depot)
+    assert (ran.code, "no store was found" in ran.stderr) == (5, True)
+    assert not (depot / "store").exists()
 
 
 def test_a_restore_of_halves_that_do_not_fit_tells_the_truth(depot: Path, tmp_path: Path) -> None:

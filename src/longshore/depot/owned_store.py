@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from longshore.depot import derived_settings
 from longshore.errors import LedgerError, NoStore
+from longshore.ledger.maintenance import snapshot
 from longshore.ledger.operations.ledger_identity import ledger_id, make_ledger_id
 from longshore.ledger.queries.due_work import anything_available
 from longshore.store import missing_store, open_store
@@ -35,6 +36,15 @@ def open_own_store(settings: Settings, ledger: Ledger, *, anew: bool = False) ->
 def open_store_of(settings: Settings, ledger: Ledger, place: str) -> Store:
     """Open a store that belongs to this ledger."""
     return open_store(place, settings, parts=Path(settings.depot, "parts"), ledger_id=_id_of(ledger))
+
+
+def open_store_of_snapshot(settings: Settings, copy: Path) -> Store:
+    """Open the store that the copy of a ledger file refers to, to read from it; the schema may be an older one."""
+    place = derived_settings.store_place(settings)
+    instead = missing_store(place)
+    if instead is not None and any(True for _ in snapshot.blobs(copy)):
+        raise NoStore(f"the ledger has artifacts, but no store was found at {place}: {instead}")
+    return open_store(place, settings, parts=Path(settings.depot, "parts"), ledger_id=snapshot.ledger_id(copy))
 
 
 def _id_of(ledger: Ledger) -> str | None:

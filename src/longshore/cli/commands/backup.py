@@ -22,23 +22,31 @@ if TYPE_CHECKING:
 @click.argument("target", type=click.Path(path_type=Path))
 @common
 def command(call: Call, target: Path) -> int:
-    """Copy ledger and blobs to TARGET, an empty directory or an earlier backup, which then gets only new blobs.
+    """Copy ledger, blobs and configuration to TARGET, an empty directory or an earlier backup, which gets only new blobs.
 
-    Only you can read the backup, as with the depot. Exit 5 when blobs are damaged or missing: all others are
+    It also works while the ledger still has to be migrated. Only you can read the backup, as with the depot. Exit 5 when blobs are damaged or missing: all others are
     copied.
     """
     from longshore.depot.derived_settings import ledger_place, store_place
     from longshore.depot.maintenance.backup import backup
+    from longshore.depot.owned_store import open_store_of_snapshot
 
-    with call.depot() as depot:
-        ledger = ledger_place(depot.settings)
-        if not isinstance(ledger, Path) and "://" in ledger:
-            raise BadInput(
-                "backup copies an embedded depot",
-                hint="use pg_dump and your object store's own means; see docs/how-to/back-up.md",
-            )
-        own = [Path(depot.settings.depot), Path(store_place(depot.settings))]
-        copied = backup(Path(ledger), depot.store, target, now=depot.ledger.now(), outside=own, note=telling(call))
+    settings = call.settings
+    ledger, depot = ledger_place(settings), Path(settings.depot)
+    if not isinstance(ledger, Path) and "://" in ledger:
+        raise BadInput(
+            "backup copies an embedded depot",
+            hint="use pg_dump and your object store's own means; see docs/how-to/back-up.md",
+        )
+    copied = backup(
+        Path(ledger),
+        lambda snapshot: open_store_of_snapshot(settings, snapshot),
+        target,
+        now=time.time_ns() // 1_000,
+        depot=depot,
+        outside=[depot, Path(store_place(settings))],
+        note=telling(call),
+    )
     tell_copied(call, "backup", copied)
     return DAMAGE if copied.problems else OK
 

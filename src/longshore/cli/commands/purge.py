@@ -33,11 +33,12 @@ def command(call: Call, days: float | None, archive: Path | None, format_: str, 
     Unfinished jobs are never touched.
     """
     from longshore.depot.maintenance.purge import retire
+    from longshore.depot.maintenance.retention import ARCHIVE
 
     with call.ledger() as ledger:
         age = days if days is not None else call.settings.retention.days or 90.0
         before = ledger.now() - int(age * 86_400_000_000)
-        target = archive or Path(call.settings.depot, "archive")
+        target = archive or Path(call.settings.depot, ARCHIVE)
         done = retire(ledger, call.scope, before=before, target=target, form=format_, dry_run=dry_run)
     if call.json:
         facts = {

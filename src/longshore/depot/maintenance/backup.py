@@ -5,6 +5,10 @@ the files of a backup are never older than its rows. A second backup to the same
 
 A backup is as private as the depot, from its first byte: it has the same URLs and hashes of tokens. The note is written
 first and identifies the directory, so that an interrupted backup can continue and a foreign directory is left alone.
+
+The ledger is only copied, never opened by its schema: a backup before `migrate` works. The configuration and the archives
+of purged jobs are copied, too. A restored configuration that names a ledger or a store elsewhere is put beside, because
+the restored depot has both inside.
 """
 
 from __future__ import annotations
@@ -14,13 +18,17 @@ import json
 import logging
 import os
 import shutil
+import tomllib
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from longshore import failpoints
+from longshore.config import CONFIG_FILE
 from longshore.config.load import check_place
+from longshore.depot.maintenance.retention import ARCHIVE
 from longshore.domain.model import Scope
 from longshore.errors import (
     BadInput,
@@ -69,16 +77,18 @@ class BackupResult:
 
 def backup(
     ledger: Path,
-    store: Store,
+    open_store: Callable[[Path], Store],
     target: Path,
     *,
     now: int,
+    depot: Path,
     outside: Sequence[Path] = (),
     note: Callable[[BackupResult], None] | None = None,
 ) -> BackupResult:
     """Copy a consistent pair to a directory; it can be repeated, and resumes where it stopped.
 
-    The target must be outside the depot, and empty or an earlier backup.
+    The target must be outside the depot, and empty or an earlier backup. `open_store` opens the store of the snapshot at
+    a path.
     """
     if not ledger.exists():
         raise NoDepot(f"no ledger at {ledger}")
@@ -86,11 +96,15 @@ def backup(
     snapshot.take(ledger, target / "ledger.new")
     failpoints.hit("backup.ledger")
     copied = BackupResult()
-    for scope, sha256, size, pointer in snapshot.blobs(target / "ledger.new"):
-        _copy_blob(store, scope, sha256, size, pointer, target / STORE / pointer, copied)
-        failpoints.hit("backup.blob")
-        if note is not None:
-            note(copied)
+    with closing(open_store(target / "ledger.new")) as store:
+        for scope, sha256, size, pointer in snapshot.blobs(target / "ledger.new"):
+            _copy_blob(store, scope, sha256, size, pointer, target / STORE / pointer, copied)
+            failpoints.hit("backup.blob")
+            if note is not None:
+                note(copied)
+    _copy_plain(depot / CONFIG_FILE, target / CONFIG_FILE)
+    for archive in sorted((depot / ARCHIVE).glob("*")):
+        _copy_plain(archive, target / ARCHIVE / archive.name)
     os.sync()
     os.replace(target / "ledger.new", target / LEDGER)
     body = {"made_at": now, "blobs": copied.blobs + copied.there, "missing": copied.missing, "damaged": copied.damaged}
@@ -121,6 +135,9 @@ def restore(
         failpoints.hit("restore.blob")
         if note is not None:
             note(copied)
+    _copy_plain(source / CONFIG_FILE, depot / _config_name(source / CONFIG_FILE))
+    for archive in sorted((source / ARCHIVE).glob("*")):
+        _copy_plain(archive, depot / ARCHIVE / archive.name)
     os.sync()
     with open(source / LEDGER, "rb") as ledger, filesystem.create_private(depot / "ledger.new") as out:
         shutil.copyfileobj(ledger, out, _CHUNK)
@@ -175,6 +192,26 @@ def _write_note(target: Path, facts: dict[str, int]) -> None:
         os.fsync(out.fileno())
     os.replace(target / _UNBORN_NOTE, target / NOTE)
     filesystem.fsync_path(target)
+
+
+def _copy_plain(source: Path, target: Path) -> None:
+    """Copy a plain file, if there is one, under its final name only when it is whole."""
+    if not source.is_file() or source.is_symlink():
+        return
+    filesystem.make_root(target.parent)
+    temporary = target.with_name(f".{target.name}.new")
+    with open(source, "rb") as file, filesystem.create_private(temporary) as out:
+        shutil.copyfileobj(file, out, _CHUNK)
+    os.replace(temporary, target)
+
+
+def _config_name(config: Path) -> str:
+    """Return the name for a restored configuration: one that names a ledger or a store elsewhere must not be read."""
+    try:
+        places = tomllib.loads(config.read_text("utf-8")).keys() & {"ledger", "store"}
+    except (FileNotFoundError, ValueError):
+        places = set()
+    return f"{CONFIG_FILE}.from-backup" if places else CONFIG_FILE
 
 
 def _copy_blob(

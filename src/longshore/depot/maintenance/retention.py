@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DAY: Final = 86_400 * SECOND
 SEEN: Final = 7 * DAY  # a pass deletes only if the previous pass was recent: a clock may jump by years
 STAMP: Final = "retention.last"
-ARCHIVE: Final = "archive"
+ARCHIVE: Final = "archive"  # of purged jobs
 
 
 @dataclass(slots=True)
