@@ -6,7 +6,9 @@ import json
 import re
 import shutil
 import subprocess
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -44,29 +46,68 @@ def test_the_grafana_dashboard_uses_metrics_that_exist() -> None:
             assert {name for name in used(target["expr"]) if not known(name)} == set()
 
 
+def compose(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((DEPLOY / "docker" / name).read_text())
+    return found
+
+
 def test_compose_and_scrape_files_are_yaml() -> None:
-    compose = yaml.safe_load((DEPLOY / "docker/compose.yaml").read_text())
-    assert {"longshore", "worker", "postgres", "s3", "qbittorrent"} <= compose["services"].keys()
-    assert compose["services"]["longshore"]["read_only"] is True
+    alone = compose("compose.yaml")["services"]
+    assert {"longshore", "qbittorrent"} <= alone.keys()
+    assert alone["longshore"]["read_only"] is True
     scrape = yaml.safe_load((DEPLOY / "prometheus/scrape.yaml").read_text())
     assert scrape["scrape_configs"][0]["metrics_path"] == "/metrics"
 
 
+def test_service_and_workers_share_one_ledger_and_store() -> None:
+    scale = compose("compose.scale.yaml")["services"]
+    places = [scale[name]["environment"] for name in ("longshore", "worker")]
+    assert places[0] == places[1]
+    assert scale["worker"]["command"] == ["run", "--forever", "--all-tenants"]
+    bucket = places[0]["LONGSHORE_STORE"].removeprefix("s3://").partition("/")[0]
+    assert scale["bucket"]["command"][-1].endswith(f"/{bucket}")
+    for service in scale.values():
+        assert service.get("depends_on", {}).keys() <= scale.keys()
+
+
+def test_every_variable_of_the_scale_file_has_an_example() -> None:
+    text = (DEPLOY / "docker/compose.scale.yaml").read_text()
+    wanted = set(re.findall(r"(?<!\$)\$\{(\w+)", text))
+    given = set(re.findall(r"^(\w+)=\S+$", (DEPLOY / "docker/.env.example").read_text(), re.MULTILINE))
+    assert wanted <= given
+
+
 def test_units_and_image_start_commands_that_exist() -> None:
-    commands = set()
-    for unit in (DEPLOY / "systemd").glob("*.service"):
-        [line] = re.findall(r"^ExecStart=\S+/longshore (\w+)", unit.read_text(), re.MULTILINE)
-        commands.add(line)
+    started = [
+        re.findall(r"^ExecStart=\S+/longshore (.+)$", unit.read_text(), re.MULTILINE)[0].split()
+        for unit in (DEPLOY / "systemd").glob("*.service")
+    ]
     image = (DEPLOY / "docker/Dockerfile").read_text()
-    commands.add(json.loads(re.findall(r"^CMD (\[.*\])$", image, re.MULTILINE)[-1])[0])
-    assert commands <= entries().keys()
+    started.append(json.loads(re.findall(r"^CMD (\[.*\])$", image, re.MULTILINE)[-1]))
+    started += [service["command"] for service in compose("compose.scale.yaml")["services"].values() if "<<" in service]
+    for command, *arguments in started:
+        module, _, name = entries()[command].place.partition(":")
+        parser = getattr(import_module(module), name)
+        parser.make_context(command, list(arguments), resilient_parsing=False).close()
     assert "USER 1000:1000" in image
+
+
+def test_all_units_run_as_the_owner_of_the_one_depot() -> None:
+    """With a user of its own each unit would take the depot's files from the others."""
+    units = [unit.read_text() for unit in (DEPLOY / "systemd").glob("*.service")]
+    assert len(units) == 3
+    for unit in units:
+        assert "DynamicUser" not in unit
+        assert "\nUser=longshore\nGroup=longshore\n" in unit
+        assert "\nEnvironment=LONGSHORE_DEPOT=/var/lib/longshore\n" in unit
+    assert "u longshore " in (DEPLOY / "systemd/longshore.sysusers").read_text()
+    assert "--all-tenants" in (DEPLOY / "systemd/longshore-worker@.service").read_text()
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     units = []
-    for unit in (DEPLOY / "systemd").iterdir():
+    for unit in [*(DEPLOY / "systemd").glob("*.service"), *(DEPLOY / "systemd").glob("*.timer")]:
         # The program need not be installed where the check runs.
         copy = tmp_path / unit.name.replace("@", "@1")
         copy.write_text(unit.read_text().replace("/usr/local/bin/longshore", "/bin/true"))

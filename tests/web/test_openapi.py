@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -61,3 +62,11 @@ def test_whatever_is_sent_the_answer_is_as_described(site: Site, method: str, pa
         case.validate_response(answer, checks=CHECKS)
 
     sent()
+
+
+def test_operation_ids_make_good_method_names() -> None:
+    """A generated client has `create_job()`, not `create_job_api_v1_jobs_post()`."""
+    paths = json.loads(TARGET.read_text())["paths"]
+    names = [one["operationId"] for path in paths.values() for one in path.values() if "operationId" in one]
+    assert len(names) == len(set(names)) > 20
+    assert [name for name in names if not re.fullmatch(r"[a-z]+(_[a-z]+){0,2}", name) or "api_v1" in name] == []

@@ -185,3 +185,33 @@ def test_answers_that_ask_to_wait_are_counted_and_failed_attempts_have_a_duratio
     assert float(found["longshore_rate_limited_total"]) == 3
     assert float(found['longshore_request_duration_seconds_count{code_class="5xx"}']) == 3
     assert float(found['longshore_request_duration_seconds_sum{code_class="5xx"}']) > 0
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_requests_and_ended_jobs_are_logged_without_secrets(tmp_path: Path, form: str) -> None:
+    depot = tmp_path / "depot"
+    secret = token(depot)
+    with Origin() as origin:
+        good, bad = origin.add("/a", Thing(b"a")) + "?token=canary", origin.add("/b", status(404))
+        flags = ("--port", 0, "--json", "--allow-net", "127.0.0.0/8", "--set", f"serve.log_format={form}")
+        with started(tmp_path / "serve", "serve", "--depot", depot, *flags) as server:
+            client = client_of(server, secret)
+            for url in (good, bad):
+                client.post("/api/v1/jobs?wait=60&secret=canary", doc={"url": url})
+            client.get("/livez")
+            eventually(lambda: server.stderr.count("/api/v1/jobs") >= 2, "both requests are logged", 60)
+            server.signal(signal.SIGTERM)
+            server.process.wait(60)
+            log = server.stderr
+    assert "canary" not in log
+    assert secret not in log
+    assert "/livez" not in log, "probes are logged only at `debug`"
+    if form == "json":
+        lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+        assert {"POST"} == {line["method"] for line in lines if line.get("path") == "/api/v1/jobs"}
+        ended = {line["event"]: line for line in lines if line["logger"] == "longshore.jobs"}
+        assert ended.keys() == {"completed", "failed"}
+        assert ended["failed"]["reason"] == "http_404"
+    else:
+        assert "WARNING longshore.jobs failed" in log
+        assert "reason=http_404" in log

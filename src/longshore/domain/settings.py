@@ -349,6 +349,15 @@ class ServeSettings(Section):
     names: tuple[str, ...] = key(
         (), "names it may be asked under besides loopback's own; none: any name, but on loopback only `localhost`"
     )
+    log_level: str = key("info", "least level that it logs: `debug`, `info`, `warning` or `error`")
+    log_format: str = key("text", "how it logs: `text`, or `json` lines")
+
+    def check(self) -> None:
+        """Raise ValueError for a level or a format that does not exist."""
+        if self.log_level not in ("debug", "info", "warning", "error"):
+            raise ValueError(f"log_level is debug, info, warning or error, not {self.log_level!r}")
+        if self.log_format not in ("text", "json"):
+            raise ValueError(f"log_format is text or json, not {self.log_format!r}")
 
 
 class Settings(Section):

@@ -12,6 +12,7 @@ from longshore.web import health, metrics, problems
 from longshore.web.api import admin, artifacts, events, jobs, stats, submit_batch, torrents
 from longshore.web.api.models import ProblemOut
 from longshore.web.dashboard import actions, pages, sign_in, static_files
+from longshore.web.request_log import RequestLog
 from longshore.web.security.auth import Access, Reader
 from longshore.web.security.middleware import Guard
 from longshore.web.service import Service
@@ -32,6 +33,7 @@ def make_app(service: Service) -> FastAPI:
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
+        generate_unique_id_function=lambda route: route.name,
     )
     app.state.service = service
     app.state.statics = static_files.load()
@@ -55,6 +57,7 @@ def make_app(service: Service) -> FastAPI:
         body_limit=lambda path: limits.get(path, settings.max_body_bytes),
         shown=pages.for_people,
     )
+    app.add_middleware(RequestLog)
     return app
 
 

@@ -19,6 +19,7 @@ from longshore.domain.run_events import RunEvent
 from longshore.ledger.operations import tokens
 from longshore.web.app import make_app
 from longshore.web.metrics import Metrics
+from longshore.web.request_log import log_job
 from longshore.web.security.middleware import is_loopback
 from longshore.web.server_options import ServerLimits
 from longshore.web.service import Service
@@ -38,6 +39,7 @@ def make_service(depot: AsyncDepot, settings: ServerLimits) -> Service:
     def hear(note: RunEvent) -> None:
         metrics.note(note)
         service.note(note)
+        log_job(note)
 
     depot.runner.on_note = hear
     return service

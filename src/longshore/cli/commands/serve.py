@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import sys
 
@@ -36,9 +35,11 @@ def command(
     """Serve the API at /api/v1, the dashboard at / and metrics at /metrics, and run jobs in the same process.
 
     Everything but /livez and /readyz needs a token (`longshore token create`). Without any token, on loopback, a link
-    is printed that opens the dashboard once.
+    is printed that opens the dashboard once. Requests and ended jobs are logged to stderr (`serve.log_level`,
+    `serve.log_format`); -q logs warnings only, -v everything.
     """
     try:
+        from longshore.web.request_log import log_to
         from longshore.web.server import serve
         from longshore.web.server_options import ServerLimits
     except ModuleNotFoundError as missing:
@@ -53,11 +54,8 @@ def command(
         workers=not no_workers,
         secure_cookies=secure_cookies,
     )
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO if call.verbosity > 0 else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+    level = {-1: "warning", 0: call.settings.serve.log_level, 1: "debug"}[max(-1, min(call.verbosity, 1))]
+    log_to(sys.stderr, level, call.settings.serve.log_format)
 
     def tell(url: str, first: str | None) -> None:
         if call.json:

@@ -124,7 +124,7 @@ def content_type(artifact: Artifact) -> str:
         416: {"description": "No such range"},
     },
 )
-async def artifact_content(artifact_id: PathId, request: Request, caller: Reader, service: Serving) -> Response:
+async def read_artifact(artifact_id: PathId, request: Request, caller: Reader, service: Serving) -> Response:
     """Return the bytes: whole or a range, with the hash as ETag."""
     artifact: Artifact = await service.ledger.read_async(lookup.artifact, caller.scope, artifact_id)
     headers = content_headers(artifact)
@@ -199,7 +199,7 @@ async def _pieces(file: BinaryIO, first: int, length: int) -> AsyncIterator[byte
         }
     },
 )
-async def upload(
+async def upload_artifact(
     request: Request,
     response: Response,
     caller: Writer,
