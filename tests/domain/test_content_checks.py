@@ -128,7 +128,7 @@ def test_a_type_depends_on_the_first_kib_only(body: bytes) -> None:
     ],
 )
 def test_page_instead(body: bytes, url: str, declared: str | None, expected: str | None, reason: str | None) -> None:
-    fault = page_instead(body, url=url, declared=declared, expected=expected)
+    fault = page_instead(body, urls=[url], declared=declared, expected=expected)
     assert (fault.reason if fault else None) == reason
 
 

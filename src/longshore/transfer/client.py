@@ -179,11 +179,12 @@ class Transfer:
             try:
                 fresh = target.host in self._unclean
                 await line.run(ask, target, headers, sink=sink, hops=hops, max_bytes=most, fresh=fresh)
-            except Reasoned:
+            except Reasoned as error:
                 self._note_version(target.host, refused=line.requests.repeated)
+                if line.unclean or error.reason == "protocol_error":
+                    self._unclean.add(target.host)
                 if not line.unclean:
                     raise
-                self._unclean.add(target.host)
                 await line.run(ask, target, headers, sink=sink, hops=hops, max_bytes=most, fresh=True)
             well = True
         except BaseException:

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pycurl
 
 from longshore.domain.settings import NetworkSettings, TransferSettings
+from longshore.domain.transfer.redirects import Target
 from longshore.transfer.header_lines import as_bytes
 from longshore.version import __version__
 
@@ -39,3 +40,9 @@ def set_constant_options(
 def http_version(*, http2: bool) -> int:
     """Return libcurl's number for the versions of HTTP that are offered."""
     return int(pycurl.CURL_HTTP_VERSION_2TLS if http2 else pycurl.CURL_HTTP_VERSION_1_1)
+
+
+def request_target(target: Target, proxy: str | None) -> str:
+    """Return the target of the request line: a path, or the absolute URL for an HTTP proxy."""
+    whole = target.scheme == "http" and proxy is not None and not proxy.lower().startswith("socks")
+    return target.url if whole else "/" + target.url.split("/", 3)[3]

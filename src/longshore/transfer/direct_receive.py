@@ -20,9 +20,10 @@ import termios
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from longshore.transfer.tcp_counters import bytes_received
+
 FROM: Final = 1 << 20  # bytes of a body that libcurl always receives: by then the sink knows the content type
 WORTH: Final = 16 << 20  # bytes that must remain: the connection is closed afterwards, and a new one costs time
-_ARRIVED: Final = 128  # where `struct tcp_info` has tcpi_bytes_received (Linux 4.1)
 _FIN: Final = 1  # the kernel counts a closing peer as one byte
 
 
@@ -81,11 +82,7 @@ class DirectReceive:
         self._socket.close()
 
     def _arrived(self) -> int | None:
-        try:
-            facts = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ARRIVED + 8)
-        except OSError:  # not TCP
-            return None
-        return int(struct.unpack_from("=Q", facts, _ARRIVED)[0]) if len(facts) == _ARRIVED + 8 else None
+        return bytes_received(self._socket.fileno())
 
     def _waiting(self) -> int | None:
         try:

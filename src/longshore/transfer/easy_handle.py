@@ -19,16 +19,18 @@ from longshore.errors import Reasoned
 from longshore.transfer.api import FetchRequest, Sink
 from longshore.transfer.content_digest import checked_write
 from longshore.transfer.curl_errors import failure
-from longshore.transfer.curl_options import http_version, set_constant_options
+from longshore.transfer.curl_options import http_version, request_target, set_constant_options
 from longshore.transfer.descriptor_gate import NO_DESCRIPTOR, no_descriptor_left
 from longshore.transfer.direct_receive import FROM, WORTH, DirectReceive, Open
 from longshore.transfer.header_lines import HeaderLine
+from longshore.transfer.kept_connections import KeptConnection
 from longshore.transfer.multi_loop import Reactor
 from longshore.transfer.oversized_body import overrun
 from longshore.transfer.resend_limit import RequestLimit
 
 _IGNORED_BODY: Final = 65_536  # of redirects and error responses: read up to this size to reuse the connection
 _PLAIN_VERSIONS: Final = (pycurl.CURL_HTTP_VERSION_1_0, pycurl.CURL_HTTP_VERSION_1_1)
+_HTTP: Final = ("http", "https")
 _KEPT_BODY: Final = 4096  # of error responses: kept to detect a challenge
 
 
@@ -48,7 +50,7 @@ class EasyHandle:
         self.lines: list[bytes] = []
         self._sent_headers: list[HeaderLine] | None = None
         self._sent_nobody = False
-        self._sent_fresh = False
+        self._sent_fresh = self._sent_secure = False
         self._sent_exactly = False
         self._sent_most = -1
         self._sent_http1 = False
@@ -67,7 +69,8 @@ class EasyHandle:
         self.requests = RequestLimit()
         self.no_socket = ""
         self.starved = False  # no descriptor was available for a socket
-        self.unclean = False  # the reused connection had unread bytes, so nothing was sent
+        self.unclean = False  # the reused connection had unread bytes: they are not the answer
+        self._reused: KeptConnection | None = None  # until the first header line
         self.moved = (0.0, -1)  # time and position of the last progress that the watchdog saw
         self.pace = (0.0, 0)  # start of the speed window
         self._fault: BaseException | None = None
@@ -80,7 +83,7 @@ class EasyHandle:
     def _set_constants(self, ca_file: str | None) -> None:
         easy = self.easy
         set_constant_options(easy, self._limits, self._network, self._proxy, ca_file)
-        easy.setopt(pycurl.HEADERFUNCTION, self.lines.append)  # no Python runs per header line
+        easy.setopt(pycurl.HEADERFUNCTION, self.lines.append)  # no Python runs per header line, except with TLS
         easy.setopt(pycurl.WRITEFUNCTION, self._write)
         easy.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
         easy.setopt(pycurl.PREREQFUNCTION, self._about_to_send)
@@ -117,6 +120,10 @@ class EasyHandle:
         if max_bytes != self._sent_most:
             easy.setopt(pycurl.MAXFILESIZE_LARGE, max_bytes)  # libcurl refuses a declared length before any body
             self._sent_most = max_bytes
+        secure = target.scheme == "https"
+        if secure is not self._sent_secure:
+            easy.setopt(pycurl.HEADERFUNCTION, self._secure_line if secure else self.lines.append)
+            self._sent_secure = secure
         if fresh is not self._sent_fresh:
             easy.setopt(pycurl.FRESH_CONNECT, fresh)
             self._sent_fresh = fresh
@@ -132,26 +139,32 @@ class EasyHandle:
 
     def _about_to_send(self, _peer: str, own: str, _peer_port: int, own_port: int) -> int:
         """Allow libcurl to send on the chosen connection, unless that has unread bytes or the request was sent before."""
-        if not self._reactor.kept.is_quiet((own, own_port)):
+        kept = self._reactor.kept.take((own, own_port))
+        if kept is not None and not kept.is_quiet():
             self.unclean = True
-        elif not self._is_http() or self.requests.may_send(on_kept=not self.opened):
+        elif self.target.scheme not in _HTTP or self.requests.may_send(on_kept=not self.opened):
+            if kept is not None and self.target.scheme == "https":
+                self._reused = kept.counted(self._reactor.kept.sent_on)
             return int(pycurl.PREREQFUNC_OK)
         return int(pycurl.PREREQFUNC_ABORT)
 
-    def _is_http(self) -> bool:
-        return self.target.scheme in ("http", "https")
+    def _secure_line(self, line: bytes) -> int | None:
+        """Take a header line over TLS; abort if the first one came before the request was sent."""
+        kept, self._reused = self._reused, None
+        if kept is not None and not kept.has_answered():
+            self.unclean = True
+            return -1
+        self.lines.append(line)
+        return None
 
     def _send_exactly(self, target: Target) -> None:
         """Keep the URL's escapes unchanged: libcurl would change %7e to %7E, which would break signatures.
 
         The option cannot be unset, so it is set again for every later request of the handle.
         """
-        if not self._is_http():
+        if self.target.scheme not in _HTTP:
             return
-        proxy = self._proxy
-        whole = target.scheme == "http" and proxy is not None and not proxy.lower().startswith("socks")
-        exactly = target.url if whole else "/" + target.url.split("/", 3)[3]  # an HTTP proxy needs the absolute URL
-        self.easy.setopt(pycurl.REQUEST_TARGET, exactly)
+        self.easy.setopt(pycurl.REQUEST_TARGET, request_target(target, self._proxy))
         self._sent_exactly = True
 
     def finished(self, code: int, message: str) -> None:
@@ -219,7 +232,7 @@ class EasyHandle:
         """Return whether the final head is complete and its body is not needed: an error or a redirect."""
         if self.head is None:
             tunnel = self._proxy is not None and self.target.scheme == "https"  # the head may come from the proxy
-            if tunnel or not self._is_http() or not self._has_whole_head():
+            if tunnel or self.target.scheme not in _HTTP or not self._has_whole_head():
                 return False
             try:
                 head = self._read_head()
@@ -284,7 +297,7 @@ class EasyHandle:
         return None
 
     def _open_socket(self, _purpose: int, address: Any) -> Any:
-        if self._is_http() and not self.requests.may_connect():
+        if self.target.scheme in _HTTP and not self.requests.may_connect():
             return pycurl.SOCKET_BAD
         try:
             word = self._policy.refusal(address.addr[0]) if self._proxy is None else None
@@ -430,8 +443,7 @@ class EasyHandle:
         span = head.content_range.length if head.status == 206 and head.content_range else None
         return min(self._max, span if span is not None else self._max)
 
-    def _drop(self, _data: bytes) -> None:
-        """Discard the bytes."""
+    def _drop(self, _data: bytes) -> None: ...
 
     def _keep(self, data: bytes) -> None:
         if len(self.kept) < _KEPT_BODY:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import select
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import pycurl
 
@@ -17,6 +17,7 @@ from longshore.transfer.kept_connections import KeptConnections
 
 _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
 _TROUBLE = select.EPOLLERR | select.EPOLLHUP
+_OUT_OF_STEP: Final = 8  # CURLE_WEIRD_SERVER_REPLY, for which pycurl has no name
 _WATCH = {
     pycurl.POLL_IN: _READ,
     pycurl.POLL_OUT: _WRITE,
@@ -28,6 +29,7 @@ class Exchange(Protocol):
     """A running easy handle."""
 
     easy: Any
+    opened: int  # connections that were made for it; 0: it used an existing one
 
     def finished(self, code: int, message: str) -> None:
         """Handle libcurl's result; the easy handle was removed from the multi handle."""
@@ -208,12 +210,17 @@ class MultiLoop:
         self._reap()
 
     def _reap(self) -> None:
+        while self.kept.sent_on:  # before the answer can arrive: what is there now came before the request
+            self._multi.socket_action(self.kept.sent_on.pop(), pycurl.CSELECT_IN)
         queued = 1
         while queued:
             queued, done, broken = self._multi.info_read()
             for easy in done:
-                self.kept.left(easy)
-                self._over(easy, 0, "")
+                exchange = self._active.get(easy)
+                if self.kept.left(easy) or exchange is None or exchange.opened:
+                    self._over(easy, 0, "")
+                else:
+                    self._over(easy, _OUT_OF_STEP, "more bytes follow the answer")
             for easy, code, message in broken:
                 self._over(easy, code, message)
 

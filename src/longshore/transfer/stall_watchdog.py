@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+import pycurl
+
 from longshore.domain.settings import TransferSettings
 from longshore.errors import Reasoned
 from longshore.transfer.easy_handle import EasyHandle
 from longshore.transfer.ftp import RemoteFile
 from longshore.transfer.ftp_threads import FileThreads
 from longshore.transfer.multi_loop import MultiLoop
+from longshore.transfer.tcp_counters import shut_down, silent_s
 
 PAGE_S: Final = 2.0  # time limit for the body of an error or a redirect, which is read only to reuse the connection
 
@@ -51,6 +54,8 @@ class Watchdog:
             if self._has_enough(exchange, now):
                 exchange.enough()
             elif error := self._complaint(exchange, now):
+                if not isinstance(exchange, RemoteFile):
+                    _drop_silent_connection(exchange, 0.8 * self._settings.stall_s)
                 exchange.stop(error)
             still = still or exchange.moved[0] != now
         if still:
@@ -90,3 +95,14 @@ class Watchdog:
                 return Reasoned("too_slow", f"{line.target.host}: slower than {limit:g} bytes/s")
             line.pace = (now, line.received)
         return None
+
+
+def _drop_silent_connection(line: EasyHandle, limit_s: float) -> None:
+    """End the connection if nothing arrives on it at all: libcurl would use it for the next HTTP/2 request, too.
+
+    Without this, every attempt goes to the one connection that a lost NAT entry or a hung backend has silenced, and a
+    healthy host is given up.
+    """
+    descriptor = line.easy.getinfo(pycurl.ACTIVESOCKET)
+    if descriptor >= 0 and (silent_s(descriptor) or 0.0) >= limit_s:
+        shut_down(descriptor)

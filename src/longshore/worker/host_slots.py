@@ -18,6 +18,7 @@ from longshore.domain.policy.transfer_slots import (
     RunningTransfer,
     free_slots,
     is_slow,
+    may_have_extra,
     to_stop,
 )
 from longshore.domain.reasons import REASONS, reason_named
@@ -27,7 +28,7 @@ from longshore.transfer.segmented import Slots
 if TYPE_CHECKING:
     from longshore.domain.model import Lease
 
-Waiting = tuple[asyncio.Future[None], int]
+Waiting = tuple[asyncio.Future[None], int, float]  # a slot to come, the limit of its host, and since when
 Key = tuple[str, int]
 LOOK_S: Final = 0.5  # how often the speed of transfers is looked at while others wait
 
@@ -86,7 +87,7 @@ class TransferSlots:
         """Release the leases that wait for a slot at a host with slow transfers, so that other hosts get the slots."""
         count = 0
         for host in self.slow_hosts:
-            for place, _ in self._queues.pop(host, ()):
+            for place, *_ in self._queues.pop(host, ()):
                 if not place.done():
                     place.set_exception(Reasoned("host_busy", f"{host} is slow"))
                     count += 1
@@ -126,7 +127,7 @@ class TransferSlots:
         """Begin a drain: current and later waiters fail with `interrupted`."""
         self._turning_away = True
         for queue in self._queues.values():
-            for place, _ in queue:
+            for place, *_ in queue:
                 if not place.done():
                     place.set_exception(_interrupted())
         self._queues.clear()
@@ -138,7 +139,7 @@ class TransferSlots:
             self._faults[host] = self._faults.get(host, 0) + 1
         if self._faults.get(host, 0) >= self._breaker or (error.reason in RESTING and error.retry_after_s):
             self._faults.pop(host, None)
-            for place, _ in self._queues.pop(host, ()):
+            for place, *_ in self._queues.pop(host, ()):
                 if not place.done():
                     place.set_exception(Reasoned("host_busy", f"{host} rests"))
 
@@ -159,8 +160,9 @@ class TransferSlots:
         if self._room() > 0 and not self._closed and self._at.get(host, 0) < limit and host not in self._queues:
             self._enter(host)
             return
-        place = asyncio.get_running_loop().create_future()
-        self._queues.setdefault(host, deque()).append((place, limit))
+        loop = asyncio.get_running_loop()
+        place = loop.create_future()
+        self._queues.setdefault(host, deque()).append((place, limit, loop.time()))
         self._watch()
         try:
             await place
@@ -193,6 +195,16 @@ class TransferSlots:
             progress = False
             for host in self._turns():
                 progress |= self._room() > 0 and self._admit_at(host)
+        if self._queues and not self._closed:
+            self._admit_starved()
+
+    def _admit_starved(self) -> None:
+        """Admit one transfer at each host that has none and has waited too long, beyond the limit."""
+        now = asyncio.get_running_loop().time()
+        for host, queue in list(self._queues.items()):
+            taken, here, waited_s = self._total - self._free, self._at.get(host, 0), now - queue[0][2]
+            if may_have_extra(self._total, taken, running_there=here, waited_s=waited_s):
+                self._admit_at(host)
 
     def _turns(self) -> list[str]:
         """Return the hosts whose turn it is."""
@@ -255,7 +267,7 @@ class TransferSlots:
         count = 0
         for host, queue in self._queues.items():
             if host not in self._slow_until:
-                waiting = [limit for place, limit in queue if not place.done()]
+                waiting = [limit for place, limit, _ in queue if not place.done()]
                 count += max(0, min(len(waiting), max(waiting, default=0) - self._at.get(host, 0)))
         return count
 
@@ -265,7 +277,7 @@ class TransferSlots:
             queue.popleft()
         if not queue:
             return False
-        place, limit = queue[0]
+        place, limit, _ = queue[0]
         admitted = self._at.get(host, 0) < limit
         if admitted:
             queue.popleft()

@@ -6,7 +6,8 @@ kept as a hash. A login is its user name: a changed password is the same caller.
 there the value counts, and another token is another caller. Credentials in the URL are part of the URL. A request with an
 Authorization header of its own is sent without the configured login.
 
-A key is made when a job is planned, and knows the login of the URL's own origin. Parts and stored versions are made when the
+A key is made when a job is planned, and knows the logins of the URL's own origin and of its mirrors, those in the mirrors'
+URLs included. Parts and stored versions are made when the
 answer is there, and know that of the final URL's origin as well. A job without a configured login has the key that it always
 had.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from longshore.domain.transfer.credentials import Credential, credential_for
@@ -52,12 +53,34 @@ class Logins:
         credential = credential_for(self._table, target.scheme, target.host, target.hostname)
         return _hash(credential) if credential is not None else NO_LOGIN
 
-    def along(self, asked: str | None, final: str | None, headers: Headers = ()) -> tuple[str, ...]:
-        """Return the logins that an answer may depend on: of the URL that was asked, and of the one that answered."""
-        if self._load is None:
-            return ()
-        found = (self.of(asked, headers), self.of(final) if final != asked else NO_LOGIN)
+    def of_request(self, url: str | None, mirrors: Sequence[str], headers: Headers = ()) -> str:
+        """Return the logins that a request is sent with, its mirrors' included, as one hash; empty: none."""
+        own = self.of(url, headers)
+        others = [_user_of(mirror) or self.of(mirror) for mirror in mirrors]
+        if not any(others):
+            return own
+        return hashlib.sha256(json.dumps(["longshore-logins", 1, own, others]).encode()).hexdigest()
+
+    def along(
+        self, asked: str | None, final: str | None, headers: Headers = (), *, planned: str = NO_LOGIN
+    ) -> tuple[str, ...]:
+        """Return the logins that an answer may depend on: of the request as it was planned, of the URL that was asked,
+        and of the one that answered."""
+        found = (planned, self.of(asked, headers), self.of(final) if final != asked else NO_LOGIN)
         return tuple(login for login in dict.fromkeys(found) if login)
+
+
+def _user_of(url: str) -> str:
+    """Return the login in a URL itself, as a hash; empty: none."""
+    if "@" not in url:
+        return NO_LOGIN
+    from longshore.domain.transfer.redirects import read_target
+
+    try:
+        credential = read_target(url).credential
+    except Reasoned:
+        return NO_LOGIN
+    return _hash(credential) if credential is not None else NO_LOGIN
 
 
 def _hash(credential: Credential) -> str:

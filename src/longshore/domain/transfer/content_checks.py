@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -229,14 +229,18 @@ def is_challenge(status: int, headers: Mapping[str, str], first: bytes) -> bool:
     )
 
 
-def page_instead(first: bytes, *, url: str, declared: str | None, expected: str | None) -> Reasoned | None:
-    """Return an error if the body is an HTML page instead of a file, or None. A requested HTML page is fine."""
+def page_instead(first: bytes, *, urls: Iterable[str], declared: str | None, expected: str | None) -> Reasoned | None:
+    """Return an error if the body is an HTML page instead of a file, or None. A requested HTML page is fine.
+
+    `urls`: the one that was asked for and the one that answered. Each may name a file: a redirect from `paper.pdf` to
+    `/login` does not make the page a paper.
+    """
     if sniff(first) is not _HTML:
         return None
     if expected is not None:
         promised = None if _base(expected) in _PAGE_TYPES else _base(expected)
     else:
-        promised = _promise(url, declared)
+        promised = next((found for url in urls if (found := _promise(url, declared))), None)
     if promised is None:
         return None
     if _CHALLENGE.search(first) or _LOGIN.search(first):

@@ -225,7 +225,7 @@ def _matched(
     `replanned`: jobs of these statuses are replaced by a new one, which the first request of the batch gets. Also return, by
     place, which expectation contradicts that of the job that has the key.
     """
-    if tx.logins:
+    if tx.logins or any(request.mirrors for request in requests):
         requests = [_as_caller(tx, request) for request in requests]
     known = _known(tx, scope, requests)
     results = _results(tx, scope, requests, known)
@@ -257,10 +257,10 @@ def _matched(
 
 
 def _as_caller(tx: Tx, request: JobRequest) -> JobRequest:
-    """Add the configured login to a download's key, unless the request names a login already."""
+    """Add the logins of a download's URL and mirrors to its key, unless the request names a login already."""
     if not kind_of(request.job_type).of_url or request.key is None or request.login:
         return request
-    login = tx.logins.of(request.canonical_url, request.headers)
+    login = tx.logins.of_request(request.canonical_url, request.mirrors, request.headers)
     return replace(request, key=login_key(request.key, login), login=login) if login else request
 
 

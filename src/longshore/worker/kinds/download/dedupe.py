@@ -178,7 +178,8 @@ def known_content(tx: Any, scope: Scope, leases: Sequence[Lease]) -> list[tuple[
 
 
 def _caller(tx: Any, request: JobRequest, final_url: str | None) -> str:
-    return caller_of(request.headers, tx.logins.along(request.canonical_url, final_url, request.headers))
+    logins = tx.logins.along(request.canonical_url, final_url, request.headers, planned=request.login)
+    return caller_of(request.headers, logins)
 
 
 def meets(artifact: Artifact, expect: Expect) -> bool:

@@ -303,7 +303,8 @@ class Receiver:
         staged = Staged(lease.scope, lease.job_id, lease.epoch, sha256, size, content_type, body)
         received = Received(lease, staged, head, telemetry(sink, head, elapsed_s, why))
         request = lease.job.request
-        if logins := self._ledger.backend.logins.along(request.canonical_url, head.url, request.headers):
+        known = self._ledger.backend.logins
+        if logins := known.along(request.canonical_url, head.url, request.headers, planned=request.login):
             received.caller = caller_of(request.headers, logins)
         return received
 
@@ -315,7 +316,8 @@ class Receiver:
 
     def _page_fault(self, lease: Lease, head: Head, first: bytes) -> Reasoned | None:
         expected = lease.job.request.expect.media_type
-        page = content_checks.page_instead(first, url=head.url, declared=head.media_type, expected=expected)
+        urls = (head.url, lease.job.request.url or "")
+        page = content_checks.page_instead(first, urls=urls, declared=head.media_type, expected=expected)
         return page or content_checks.type_mismatch(first, expected)
 
     def _sink(
@@ -338,7 +340,8 @@ class Receiver:
 
     def _logins(self, lease: Lease, url: str, final_url: str | None) -> str:
         """Return the logins that the bytes of an answer belong to, as a hash; empty: none."""
-        return caller_of((), self._ledger.backend.logins.along(url, final_url, _headers(lease, url)))
+        known = self._ledger.backend.logins
+        return caller_of((), known.along(url, final_url, _headers(lease, url), planned=lease.job.request.login))
 
     def _left_memory(self, lease: Lease, sink: BodySink) -> None:
         """Note in the ledger that a large body has begun: from here on a claim counts, and people can watch it."""
