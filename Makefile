@@ -79,6 +79,9 @@ docs: setup  ## the documentation as a site, to build/site; dead links, pages wi
 screenshots: setup components  ## every page of the dashboard in both themes, to docs/images
 	@PYTHONPATH=src:. $(PY) -m scripts.screenshots
 
+recording: setup  ## a real session with a kill -9 in the middle, to docs/images/session.cast and session.svg
+	@PYTHONPATH=src:. $(PY) -m scripts.record_terminal
+
 bench-scaleout: setup components  ## 1, 2 and 4 workers on PostgreSQL and S3
 	@PYTHONPATH=src:. $(PY) -m bench.scaleout
 
