@@ -73,6 +73,9 @@ torture-seed: setup  ## repeat one soak's faults: `make torture-seed 7` (SOAK="-
 clean:  ## remove what make made
 	rm -rf .venv .venv-docs build dist src/*.egg-info
 
+dist: setup  ## sdist and wheel, to dist/; each is installed into a bare environment and types the tutorial
+	@PYTHONPATH=src:. $(PY) -m scripts.dist
+
 docs: setup  ## the documentation as a site, to build/site; dead links, pages without a place and foreign hosts fail it
 	@scripts/make-docs.sh
 
