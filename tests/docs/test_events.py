@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -57,7 +57,7 @@ def test_every_fact_that_the_code_names_is_on_the_page() -> None:
 def test_every_fact_of_real_runs_is_on_the_page(tmp_path: Path) -> None:
     """The facts that are passed on as a dictionary are seen only here."""
     notes: list[RunEvent] = []
-    settings = {"network": {"allow": ["127.0.0.0/8"]}, "retry": {"base_s": 0.01, "max_attempts": 2}}
+    settings: dict[str, Any] = {"network": {"allow": ["127.0.0.0/8"]}, "retry": {"base_s": 0.01, "max_attempts": 2}}
     with Origin() as origin, longshore.open(tmp_path / "depot", **settings) as depot:
         urls = [
             origin.add("/good", Thing(b"x" * 1000)),
