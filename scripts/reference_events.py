@@ -31,7 +31,7 @@ def events() -> Iterator[str]:
     yield "Both have the same kinds and facts. Fields may be added in later versions; ignore those that you do not know."
     yield from ("", "```python", "def on_note(note):", '    if note.kind == "failed":')
     yield '        print(note.url, note.facts["reason"], note.facts["message"])'
-    yield from ("", "depot.run(on_note=on_note)", "```", "")
+    yield from ("", "", "depot.run(on_note=on_note)", "```", "")
     yield from ("| JSON line | Python | meaning |", "|---|---|---|")
     yield "| `type` | `note.kind` | the kind of event: one of the headings below |"
     yield "| `schema` | | version of the line's fields, 1 |"

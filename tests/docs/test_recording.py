@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -30,14 +29,14 @@ def test_it_lasts_a_minute_at_most() -> None:
 def test_it_shows_no_path_and_no_name_of_the_machine() -> None:
     written = json.dumps(HEADER) + SHOWN
     assert re.findall(r"(?<![\w.~/:])/(?:tmp|home|root|usr|var|opt|work|Users|private)\b\S*", written) == []
-    assert socket.gethostname() not in written
+    assert re.findall(r"\w+@[\w.-]+", written) == [], "a prompt with a user and a host"
 
 
 def test_it_shows_every_command_and_the_kill() -> None:
     plain = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", SHOWN)
     assert [command for command in COMMANDS if f"$ {command}" not in plain] == []
     assert "Killed" in plain
-    assert "370 artifacts" in plain and "330 checked" in plain
+    assert re.search(r"\b370 artifacts", plain) and re.search(r"\b330\b", plain), "370 jobs are done, 40 of them twins"
 
 
 def test_the_picture_is_the_last_screen_and_loads_nothing() -> None:
