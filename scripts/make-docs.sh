@@ -8,6 +8,9 @@ if ! cmp -s requirements/docs.txt "$venv/installed.txt"; then
   .venv/bin/uv pip sync --quiet --python "$venv/bin/python" --compile-bytecode --require-hashes requirements/docs.txt
   cp requirements/docs.txt "$venv/installed.txt"
 fi
-# The theme's advertisement for another program is not a warning about these pages.
-NO_MKDOCS_2_WARNING=1 "$venv/bin/mkdocs" build --quiet --strict --clean
+# Not --quiet: it hides the warnings from --strict too. (The variable silences the theme's notice about another program.)
+if ! said=$(NO_MKDOCS_2_WARNING=1 "$venv/bin/mkdocs" build --strict --clean 2>&1); then
+  echo "$said" >&2
+  exit 1
+fi
 .venv/bin/python -m scripts.check_site build/site

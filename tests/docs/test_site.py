@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import http.server
+import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -90,11 +91,24 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+def copied(folder: Path) -> Path:
+    """Copy what the site is made of: each test installs its own docs environment and builds its own site."""
+    tree = folder / "tree"
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".*", "build", "dist", "tests", "src"))
+    (tree / ".venv").symlink_to(ROOT / ".venv")
+    return tree
+
+
+def build(tree: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([tree / "scripts" / "make-docs.sh"], capture_output=True, text=True)
+
+
 @pytest.mark.torture
 def test_the_built_site_asks_no_other_host(tmp_path: Path) -> None:
-    """Needs the docs environment, which `make docs` installs: too slow for `make test`."""
-    subprocess.run(["make", "docs"], cwd=ROOT, check=True)
-    handler = functools.partial(Quiet, directory=str(ROOT / "build" / "site"))
+    tree = copied(tmp_path)
+    built = build(tree)
+    assert built.returncode == 0, built.stderr
+    handler = functools.partial(Quiet, directory=str(tree / "build" / "site"))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, chromium() as browser:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         here = f"http://127.0.0.1:{server.server_address[1]}/"
@@ -110,3 +124,22 @@ def test_the_built_site_asks_no_other_host(tmp_path: Path) -> None:
         server.shutdown()
     assert len(asked) > 10
     assert [url for url in asked if not url.startswith((here, "data:"))] == []
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize(
+    ("page", "text", "said"),
+    [
+        ("new.md", "# A page without an entry\n", "not included in the"),
+        ("tutorial.md", "[x](gone.md)\n", "contains a link 'gone.md'"),
+        ("tutorial.md", "[x](dashboard.md#gone)\n", "does not contain an anchor"),
+        ("tutorial.md", "[x](../deploy/gone)\n", "unrecognized relative link"),
+        ("tutorial.md", '<img src="images/gone.png">\n', "dead link images/gone.png"),
+    ],
+)
+def test_a_mistake_fails_the_build(page: str, text: str, said: str, tmp_path: Path) -> None:
+    tree = copied(tmp_path)
+    with (tree / "docs" / page).open("a") as file:
+        file.write(text)
+    built = build(tree)
+    assert (built.returncode, said in built.stderr) == (1, True), built.stderr
