@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 JOBS ?= 3
-.PHONY: quick test-pythons torture-seed help setup components clients lint types imports check test demo bench mutants torture clean bench-ledger bench-pages bench-scaleout screenshots bench-million
+.PHONY: quick test-pythons torture-seed help setup components clients lint types imports check test demo bench mutants torture clean bench-ledger bench-pages bench-scaleout screenshots bench-million docs dist recording
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -71,10 +71,19 @@ torture-seed: setup  ## repeat one soak's faults: `make torture-seed 7` (SOAK="-
 	@PYTHONPATH=src:. $(PY) -m tests.torture.soak $(SEED) $(SOAK)
 
 clean:  ## remove what make made
-	rm -rf .venv build src/*.egg-info
+	rm -rf .venv .venv-docs build dist src/*.egg-info
+
+dist: setup  ## sdist and wheel, to dist/; each is installed into a bare environment and types the tutorial
+	@PYTHONPATH=src:. $(PY) -m scripts.dist
+
+docs: setup  ## the documentation as a site, to build/site; dead links, pages without a place and foreign hosts fail it
+	@scripts/make-docs.sh
 
 screenshots: setup components  ## every page of the dashboard in both themes, to docs/images
 	@PYTHONPATH=src:. $(PY) -m scripts.screenshots
+
+recording: setup  ## a real session with a kill -9 in the middle, to docs/images/session.cast and session.svg
+	@PYTHONPATH=src:. $(PY) -m scripts.record_terminal
 
 bench-scaleout: setup components  ## 1, 2 and 4 workers on PostgreSQL and S3
 	@PYTHONPATH=src:. $(PY) -m bench.scaleout

@@ -36,9 +36,10 @@ class Site(BaseHTTPRequestHandler):
     served: ClassVar[Counter[str]] = Counter()
     lock = threading.Lock()
     sent_bytes = 0
+    delay_s = 0.02
 
     def do_GET(self) -> None:
-        time.sleep(0.02)
+        time.sleep(self.delay_s)
         with self.lock:
             self.served[self.path] += 1
             first = self.served[self.path] == 1

@@ -21,6 +21,7 @@ from longshore.config.load import default_of, keys_of, sections
 from longshore.domain.kinds import DOWNLOAD, TERMINAL, TORRENT, JobKind, kind_of
 from longshore.domain.reasons import REASONS, Kind
 from longshore.domain.settings import CredentialSettings, HostSettings
+from scripts.reference_events import events
 from scripts.reference_pages import NOTICE, api, metrics, python, tables
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -48,17 +49,24 @@ EXIT_CODES = {
     "10": "no depot found (`get` and `add` create one)",
     "11": "locked for maintenance",
     "12": "the ledger's schema version does not match this program",
+    "141": "the program that read stdout closed the pipe",
     "130, 143": "stopped by SIGINT, SIGTERM; the ledger is consistent, and the next run continues",
 }
+
+PRECEDENCE = ("130 or 143", "3", "4", "5", "1")
 
 
 def cli() -> Iterator[str]:
     yield from ("# Command line", "", NOTICE, "")
-    yield "Data goes to stdout, everything else to stderr. `--json` writes JSON lines, each with `type`, `schema` and `ts`;"
-    yield "their JSON Schemas are in the package, `longshore/cli/schemas/TYPE.json`. Precedence of settings: flag,"
+    yield "Data goes to stdout, everything else to stderr. `--json` writes [JSON lines](events.md). Precedence of settings: flag,"
     yield "environment, `longshore.toml`, default."
     yield from ("", "## Exit codes", "", "| code | meaning |", "|---|---|")
     yield from (f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items())
+    yield from (
+        "",
+        f"When several apply, the first of these wins: {', '.join(PRECEDENCE)}. Codes 2, 10, 11 and 12 mean that the",
+    )
+    yield "command did not begin its work. `error` lines of `--json` carry the code as `exit_code`."
     yield from ("", "## Common options", "", "Every command accepts these options after its name.", "")
     yield from _options(_command("config"), common=True)
     for heading, group in COMMANDS.items():
@@ -194,6 +202,7 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "settings.md": settings,
     "reasons.md": reasons,
     "states.md": states,
+    "events.md": events,
     "tables.md": tables,
     "metrics.md": metrics,
     "python.md": python,

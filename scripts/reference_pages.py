@@ -116,7 +116,7 @@ def api() -> Iterator[str]:
 def python() -> Iterator[str]:
     yield from ("# Python", "", NOTICE, "")
     yield "`import longshore` provides the names of the first table; the package is typed (`py.typed`). `Depot` is the synchronous"
-    yield "interface; `AsyncDepot` has the same methods as coroutines."
+    yield "interface; `AsyncDepot` has the same methods as coroutines. `on_note` receives [run events](events.md)."
     yield from ("", "## `longshore`", *_names({name: getattr(longshore, name) for name in sorted(longshore.__all__)}))
     with tempfile.TemporaryDirectory() as folder, longshore.open(folder) as depot:
         yield from ("", "## `longshore.Depot`", *_names(_methods(depot)))
