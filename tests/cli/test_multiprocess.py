@@ -356,7 +356,7 @@ def test_a_depot_that_cannot_be_opened_is_told_once(box: Box, origin: Origin, wo
 
     ran = box.process("get", "-i", asked(box, *things(origin)), "--workers", workers)
 
-    assert ran.code == 1
+    assert ran.code == 2
     assert ran.stderr.count("longshore: ") == 1
     assert ran.stdout == ""
 

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from longshore.cli.options import Call, common
+from longshore.cli.options import Call, LocalPath, common
 from longshore.cli.output.writer import lines_of, say, stdout_is_closed
 from longshore.cli.run_command import OK
 from longshore.errors import BadInput
@@ -33,7 +33,7 @@ STATUSES = ("pending", "processing", "completed", "failed", "skipped", "canceled
 
 @click.command("export")
 @click.argument("form", type=click.Choice(["manifest", *FILES, *DIRECTORIES]), default="jsonl")
-@click.option("-o", "--output", "target", type=click.Path(path_type=Path), help="File or directory [default: stdout].")
+@click.option("-o", "--output", "target", type=LocalPath(path_type=Path), help="File or directory [default: stdout].")
 @click.option("--format", "format_", type=click.Choice(["jsonl", "csv", "parquet"]), help="Format of the manifest.")
 @click.option("--status", type=click.Choice(STATUSES), help="Only jobs with this status.")
 @click.option("--type", "job_type", metavar="TYPE", help="Only jobs of this type.")

@@ -81,10 +81,12 @@ def _check_places(call: Call, how: dict[str, Any]) -> None:
     from pathlib import Path  # not loaded by the fast path
 
     from longshore.depot.output_paths import check_outside, check_target
+    from longshore.domain.places import check_is_path
 
     for name, option in (("output", "-o"), ("directory", "-d")):
         if how[name] == "":
             raise click.UsageError(f"{option} needs a name; this one is empty")
+        check_is_path(option, how[name] or "")
     if how["output"] == STDOUT:
         if stdout_is_closed():
             raise BadInput("stdout is closed: the bytes would go nowhere", hint="-o FILE gives them a name")
