@@ -76,6 +76,7 @@ class AsyncDepot:
         maintenance = Maintenance(depot)
         self.verify, self.reconcile, self.gc = maintenance.verify, maintenance.reconcile, maintenance.gc
         self.place, self.prove = maintenance.place, maintenance.prove
+        self.place_blocking = maintenance.place_blocking
         uploads = Uploads(depot)
         self.put, self.adopt = uploads.put, uploads.adopt
 

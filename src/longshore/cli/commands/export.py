@@ -38,7 +38,10 @@ STATUSES = ("pending", "processing", "completed", "failed", "skipped", "canceled
 @click.option("--status", type=click.Choice(STATUSES), help="Only jobs with this status.")
 @click.option("--type", "job_type", metavar="TYPE", help="Only jobs of this type.")
 @click.option(
-    "--template", default="{name}", show_default=True, help="File names in a tree, e.g. {host}/{sha256}.{ext}."
+    "--template",
+    default="{name}",
+    show_default=True,
+    help="File names in a tree, e.g. {host}/{sha256}.{ext}; {ext} follows the media type.",
 )
 @click.option("--no-secrets", is_flag=True, help="Leave URLs with secrets out of a fetch-bag; redact them in a crate.")
 @common
@@ -61,8 +64,10 @@ def command(
     counted in a warning.
     """
     from longshore.depot.output_paths import check_outside
+    from longshore.exports.file_names import check_template
     from longshore.exports.public_urls import Published
 
+    check_template(template)
     form, published = (format_ or "jsonl") if form == "manifest" else form, Published(no_secrets)
     if call.json and target is None and form in FILES and form not in LINES:
         raise click.UsageError(f"{form} is not JSON: omit --json, or name a file with -o")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -50,6 +50,8 @@ _LONG_WAY: Final = ("output", "directory", "sha256", "headers", "mirrors", "prio
 def command(call: Call, urls: tuple[str, ...], lists: tuple[str, ...], **how: Any) -> int:
     """Fetch URLs: plan, fetch, verify. Files that are already stored transfer zero bytes.
 
+    With -d, each file is placed when it is done, under the name that the list, the server or the URL gives it; if
+    other bytes have that name, the hash is added.
     With --workers, each process has its own `transfer.concurrency` transfers; below 512 items one process is used.
     Exit 0 when all are stored, 3 when some failed for good, 4 when work is left, 5 when a stored file is damaged and
     could not be fetched again.
@@ -159,30 +161,31 @@ def _get(call: Call, requests: list[JobRequest], how: dict[str, Any]) -> int:
 
 def _got(call: Call, requests: list[JobRequest], how: dict[str, Any], shares: Distributor | None = None) -> int:
     from longshore.cli.get.fast_path import counts
-    from longshore.cli.get.place import place_results
+    from longshore.cli.get.place import Placing, PlacingMeanwhile, place_results
     from longshore.cli.output.event_output import event_printer, next_steps, summary_text
     from longshore.cli.output.progress import show_progress
     from longshore.domain.kinds import TERMINAL
 
+    printer = event_printer(call, results=None if how["output"] == STDOUT else True)
     with call.depot(create=True) as depot:
-        with show_progress(call, event_printer(call, results=None if how["output"] == STDOUT else True)) as (
-            score,
-            listen,
-        ):
+        placing = Placing(call, depot, requests, how)
+        meanwhile = PlacingMeanwhile(placing, depot, requests) if how["directory"] else None
+        with show_progress(call, printer) as (score, listen), meanwhile.running() if meanwhile else nullcontext():
             score.total = len(requests)
+            heard = meanwhile.listener(listen) if meanwhile else listen
             got = depot.get(
                 requests,
                 refresh=how["refresh"],
                 force=how["force"],
                 max_wait_s=how["max_wait"],
-                on_note=shares.attend(listen) if shares else listen,
+                on_note=shares.attend(heard) if shares else heard,
                 handle_signals=True,
                 helpers=shares,
             )
             if shares:
                 shares.tell_rest(got, depot.ledger.now())
         lost: list[Got] = []  # recorded as stored, but damaged
-        placed = place_results(call, depot, requests, got, how, lost)
+        placed = place_results(placing, depot, requests, got, how, lost)
         score.held -= sum(one.held_before for one in lost)
         score.failed += len(lost)
     if call.json:
