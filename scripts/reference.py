@@ -21,7 +21,7 @@ from longshore.config.load import default_of, keys_of, sections
 from longshore.domain.kinds import DOWNLOAD, TERMINAL, TORRENT, JobKind, kind_of
 from longshore.domain.reasons import REASONS, Kind
 from longshore.domain.settings import CredentialSettings, HostSettings
-from scripts.reference_pages import NOTICE, api, metrics, python, tables
+from scripts.reference_pages import NOTICE, api, lists, metrics, python, tables
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 COMMON = {
@@ -203,6 +203,7 @@ def _diagram(kind: JobKind) -> Iterator[str]:
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "cli.md": cli,
     "settings.md": settings,
+    "lists.md": lists,
     "reasons.md": reasons,
     "states.md": states,
     "tables.md": tables,
