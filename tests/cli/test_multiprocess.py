@@ -293,6 +293,7 @@ def test_a_signal_after_the_workers_end_is_obeyed(box: Box, origin: Origin, tmp_
 
     with started(tmp_path / "get", *words, env=box.env) as running:
         eventually((tmp_path / "place.name.here").exists, "a file is placed")
+        eventually(lambda: not children(running.process.pid), "the workers end")
         running.signal(signal.SIGTERM)
         ran = running.wait()
 

@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 
 import click
@@ -171,6 +170,8 @@ def _check_families(lists: Sequence[Listed]) -> None:
 @contextmanager
 def _rejects_file(name: str, settings: Settings) -> Iterator[Rejects]:
     """Write a file that appears complete: it may be one of the lists that are read."""
+    from pathlib import Path  # not loaded by the fast path of `get`
+
     from longshore.depot.output_paths import check_target
 
     check_is_path("--rejects", name)

@@ -29,7 +29,7 @@ def ids_like(tx: Tx, scope: Scope, short: str, at_most: int) -> list[str]:
     """
     check_scope(scope)
     tx.enter(scope.tenant_id)
-    wanted = {"low": short, "high": f"{short}g", "ending": f"%{short}", "many": at_most}
+    wanted = {"beginning": f"{short}%", "ending": f"%{short}", "many": at_most}
     return [str(job_id) for (job_id,) in tx.all("job_ids_like", **wanted, **scope._asdict())]
 
 

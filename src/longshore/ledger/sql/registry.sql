@@ -21,7 +21,7 @@ SELECT {job} FROM jobs AS j WHERE j.tenant_id = :tenant_id AND j.project_id = :p
 -- job_ids_like --
 SELECT job_id FROM jobs
  WHERE tenant_id = :tenant_id AND project_id = :project_id
-   AND ((job_id >= :low AND job_id < :high) OR job_id LIKE :ending)
+   AND (job_id LIKE :beginning OR job_id LIKE :ending)
  ORDER BY job_id LIMIT :many
 
 -- job_stage --
