@@ -1,4 +1,4 @@
-"""Tell paths from addresses, so that no directory is ever created with the name of a URL."""
+"""Distinguish paths from addresses, so that no directory is ever created with the name of a URL."""
 
 from __future__ import annotations
 
