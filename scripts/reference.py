@@ -22,7 +22,7 @@ from longshore.domain.kinds import DOWNLOAD, TERMINAL, TORRENT, JobKind, kind_of
 from longshore.domain.reasons import REASONS, Kind
 from longshore.domain.settings import CredentialSettings, HostSettings
 from scripts.reference_events import events
-from scripts.reference_pages import NOTICE, api, metrics, python, tables
+from scripts.reference_pages import NOTICE, api, lists, metrics, python, tables
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 COMMON = {
@@ -67,7 +67,17 @@ def cli() -> Iterator[str]:
         f"When several apply, the first of these wins: {', '.join(PRECEDENCE)}. Codes 2, 10, 11 and 12 mean that the",
     )
     yield "command did not begin its work. `error` lines of `--json` carry the code as `exit_code`."
-    yield from ("", "## Common options", "", "Every command accepts these options after its name.", "")
+    yield from (
+        "",
+        "## Common options",
+        "",
+        "Every command accepts these options before or after its name; the later one wins, lists are joined.",
+        "",
+    )
+    yield "The default depot is `$XDG_DATA_HOME/longshore`: `~/.local/share/longshore` on Linux, `~/Library/Application Support/longshore`"
+    yield "on macOS. Where a command takes a job, at least 6 characters of the beginning or the end of its id are enough, if no other"
+    yield "job has them. Ids begin with their time: the end is what tells jobs of one list apart."
+    yield ""
     yield from _options(_command("config"), common=True)
     for heading, group in COMMANDS.items():
         yield from ("", f"## {heading}")
@@ -124,6 +134,7 @@ def settings() -> Iterator[str]:
     yield "In `longshore.toml` in the depot, or in the environment as `LONGSHORE_SECTION__KEY` (lists and tables as JSON), or"
     yield "for one call with `--set SECTION.KEY=VALUE`. Precedence: flag, environment, file, default. `longshore config` shows"
     yield "every value and where it comes from; an unknown key is an error. Every `_s` takes fractions."
+    yield "Every key with `bytes` takes units: `500MB` (powers of 1000), `2GiB` and `64k` (powers of 1024)."
     for section in ["", *sections()]:
         record = sections().get(section)
         yield from ("", f"## `[{section}]`" if section else "## Top level", "")
@@ -200,6 +211,7 @@ def _diagram(kind: JobKind) -> Iterator[str]:
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "cli.md": cli,
     "settings.md": settings,
+    "lists.md": lists,
     "reasons.md": reasons,
     "states.md": states,
     "events.md": events,

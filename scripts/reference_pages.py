@@ -19,6 +19,8 @@ import longshore
 from longshore import compat, errors
 from longshore.domain import outcomes
 from longshore.ledger import Ledger
+from longshore.lists import FORMATS
+from longshore.lists.record_fields import ALIASES, FIELDS, URL_NAMES
 from longshore.store import open_store
 from longshore.web.metrics import Metrics
 from longshore.web.server_options import ServerLimits
@@ -174,3 +176,41 @@ def _call(one: Callable[..., Any]) -> str:
         starred = starred or prefix == "*"
         parts.append(prefix + parameter.name + ("" if parameter.default is parameter.empty else "="))
     return f"({', '.join(parts)})"
+
+
+def lists() -> Iterator[str]:
+    yield from ("# Lists", "", NOTICE, "")
+    yield "`longshore add FILE …` and `longshore get -i FILE` read these formats. The format is detected from the content, never from the"
+    yield "name; `add --format` names it. A list may be compressed with gzip, bzip2, xz or Zstandard (`pip install 'longshore[zstd]'` before"
+    yield "Python 3.14); `-` is stdin."
+    yield from ("", "## Formats", "", "| format | content |", "|---|---|")
+    yield from (f"| `{name}` | {said} |" for name, said in FORMATS.items())
+    yield from (
+        "",
+        "## Columns and keys",
+        "",
+        "The columns of CSV and Parquet and the keys of JSONL. Case does not matter; `-` and",
+    )
+    yield "spaces equal `_`. Other names are counted in a message and not used; one that looks like an expectation (`sha3`, `file_size`)"
+    yield "refuses its line."
+    yield from ("", "| name | meaning |", "|---|---|")
+    words = WORDS["list_fields"]
+    assert words.keys() == FIELDS, words.keys() ^ FIELDS
+    yield from (f"| `{name}` | {said} |" for name, said in words.items())
+    aliases = ", ".join(f"`{other}` for `{name}`" for other, name in sorted(ALIASES.items()))
+    yield from ("", f"Also understood: {aliases}.", "", "## The URL under another name", "")
+    yield (
+        "Without a `url`, the first of these that has a value is the URL: "
+        + ", ".join(f"`{name}`" for name in URL_NAMES[1:])
+        + "."
+    )
+    yield "`--url-column NAME` names another one. A record whose fields for a URL are empty is a work without a file, as is a"
+    yield "work of OpenAlex or Unpaywall without a location: it is counted, and not an error. A `doi` is used (as"
+    yield "`https://doi.org/…`, with the work id `doi:…`) where a record has no field for a URL. A bare DOI may stand wherever a URL may; a"
+    yield "URL of doi.org stays the URL that it is."
+    yield from ("", "## Refused lines", "")
+    yield "An invalid line is named with its number and skipped; the others are planned, and the exit code is 3. `--rejects FILE` writes"
+    yield "all refused lines as they came, each below a comment `# refused: LIST:LINE: MESSAGE`, and below the heading of a CSV"
+    yield "file. Correct the lines and give FILE in again, with the same options; the comments are skipped, and FILE may be the list and"
+    yield "the target at the same time. An empty FILE: nothing was refused. Rows of Parquet are written as JSONL, and files of a Metalink"
+    yield "as comments only. Lists of one call must have one format, and CSV comes one file at a time."

@@ -172,5 +172,5 @@ def test_a_bad_line_of_a_list_is_refused_although_the_rest_is_held(box: Box, url
 
     ran = box("get", "-i", listing)
 
-    assert ran.code == 2
-    assert ran.stderr.startswith(f"longshore: {listing}:2: not a URL: 'not a url'")
+    assert ran.code == 3
+    assert ran.stderr.startswith(f"{listing}:2: not a URL: 'not a url'")

@@ -171,7 +171,7 @@ def test_a_list_can_be_got(box: Box, origin: Origin) -> None:
     broken = box("get", "-i", box.write("broken.txt", f"{first}\nnonsense\n"))
 
     assert box.counts() == {"completed": 2}
-    assert broken.code == 2
+    assert broken.code == 3
     assert "broken.txt:2" in broken.stderr
 
 

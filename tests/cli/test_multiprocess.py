@@ -293,6 +293,7 @@ def test_a_signal_after_the_workers_end_is_obeyed(box: Box, origin: Origin, tmp_
 
     with started(tmp_path / "get", *words, env=box.env) as running:
         eventually((tmp_path / "place.name.here").exists, "a file is placed")
+        eventually(lambda: not children(running.process.pid), "the workers end")
         running.signal(signal.SIGTERM)
         ran = running.wait()
 
@@ -356,7 +357,7 @@ def test_a_depot_that_cannot_be_opened_is_told_once(box: Box, origin: Origin, wo
 
     ran = box.process("get", "-i", asked(box, *things(origin)), "--workers", workers)
 
-    assert ran.code == 1
+    assert ran.code == 2
     assert ran.stderr.count("longshore: ") == 1
     assert ran.stdout == ""
 

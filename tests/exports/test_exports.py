@@ -17,9 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from longshore.domain.file_names import safe_name
 from longshore.errors import BadInput, BlobDamaged
 from longshore.exports import directory_formats, manifest
-from longshore.exports.file_names import Namer, safe_name
+from longshore.exports.file_names import Namer
 from longshore.exports.manifest_rows import COLUMNS, ManifestRow, as_dict
 from longshore.exports.public_urls import Published
 from longshore.exports.summary import figures

@@ -315,3 +315,12 @@ def test_one_tenant_sees_nothing_of_another(ledger: Ledger) -> None:
     for scope in (Scope("", "p"), Scope("A", "p"), Scope("a/b", "p")):
         with pytest.raises(BadInput):
             ledger.jobs(scope)
+
+
+def test_ids_are_found_by_their_beginning_and_end_in_one_scope(ledger: Ledger) -> None:
+    ids, others = plan(ledger, A, 3), plan(ledger, B, 1)
+
+    assert ledger.ids_like(A, ids[1][-12:], 9) == [ids[1]]
+    assert ledger.ids_like(A, ids[0][:8], 9) == sorted(ids)
+    assert len(ledger.ids_like(A, ids[0][:8], 2)) == 2
+    assert ledger.ids_like(A, others[0][-12:], 9) == []

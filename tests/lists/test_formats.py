@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from longshore.domain.model import JobRequest
 from longshore.errors import BadInput
-from longshore.lists import FORMATS, BadLine, read_list
+from longshore.lists import FORMATS, BadLine, WithoutFile, read_list
 from longshore.lists.detect_format import recognise
 
 SHA = "ab" * 32
@@ -157,7 +157,7 @@ def test_openalex_works_become_mirrors_in_order() -> None:
     assert isinstance(item, JobRequest)
     assert (item.url, item.mirrors) == ("https://best.example/x.pdf", ("https://other.example/x.pdf",))
     assert (item.work_id, item.source_ref, item.expect.media_type) == ("doi:10.1/abc", "W123", "application/pdf")
-    assert bad == BadLine(2, "the work has no location with a pdf_url")
+    assert bad == WithoutFile(2, "the work has no location with a pdf_url")
     assert read(json.dumps(work), "openalex") == [item]
 
 

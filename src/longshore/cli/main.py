@@ -82,16 +82,19 @@ def entries() -> dict[str, Entry]:
 
 def overview() -> str:
     """Return the text of `longshore --help`, from the table alone."""
-    lines = ["Usage: longshore COMMAND [OPTIONS] …", ""]
+    lines = ["Usage: longshore [COMMON OPTIONS] COMMAND [OPTIONS] …", ""]
     lines += ["Longshore takes artifacts aboard: each exactly once, verified, never lost.", ""]
     for heading, group in COMMANDS.items():
         lines.append(f"{heading}:")
         lines += [f"  {name:<11} {entry.does}" for name, entry in group.items()]
         lines.append("")
     lines += [
-        "Common options, after the command:",
+        "Common options, before or after the command:",
         "  --depot DIR   --ledger PLACE   --store PLACE   --tenant NAME   --project NAME",
         "  --json   -q   -v   --allow-net CIDR   --set SECTION.KEY=VALUE   --help",
+        "",
+        "The depot is the directory of --depot or LONGSHORE_DEPOT; otherwise $XDG_DATA_HOME/longshore, which is",
+        "  ~/.local/share/longshore on Linux, and ~/Library/Application Support/longshore on macOS.",
         "",
         "Exit codes: 0 all held · 1 unexpected · 2 usage · 3 some failed for good · 4 stopped with work left ·",
         "  5 damage found · 6 permission · 10 no depot · 11 locked · 12 schema does not fit · 130/143 signals",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from longshore.cli.output.writer import Output, say
+from longshore.domain.places import check_is_path
 from longshore.errors import BadInput
 
 if TYPE_CHECKING:
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
     from longshore.ledger import Ledger
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class LocalPath(click.Path):
+    """A path on this machine; a URL is refused before a directory is made of it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Check and convert one path."""
+        check_is_path(param.human_readable_name if param else "the target", os.fspath(value))
+        return super().convert(value, param, ctx)
 
 
 def make_private(directory: str) -> None:
@@ -101,6 +111,7 @@ def common(function: F) -> F:
 
     @functools.wraps(function)
     def wrapped(**given: Any) -> Any:
+        given |= _with_earlier(given)
         flags = {name: given.pop(name) for name in ("depot", "ledger", "store", "tenant", "project")}
         flags |= _settings_given(given.pop("set_"))
         if allowed := given.pop("allow_net"):
@@ -111,9 +122,23 @@ def common(function: F) -> F:
             _log_to_stderr(all_of_it=verbosity > 2)
         return function(Call(Output(json=given.pop("json_")), verbosity, flags), **given)
 
-    for option in reversed(_COMMON):
+    for option in reversed(COMMON):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]
+
+
+def _with_earlier(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the common options with those that were given before the command; a later one wins, lists are joined."""
+    earlier: dict[str, Any] = click.get_current_context().find_root().obj or {}
+    return {name: _joined(value, given[name]) for name, value in earlier.items()}
+
+
+def _joined(earlier: Any, later: Any) -> Any:
+    if isinstance(earlier, bool):
+        return earlier or later
+    if isinstance(earlier, tuple | int):
+        return earlier + later
+    return earlier if later is None else later
 
 
 def _log_to_stderr(*, all_of_it: bool) -> None:
@@ -137,8 +162,10 @@ def _settings_given(pairs: Iterable[str]) -> dict[str, Any]:
     return sections
 
 
-_COMMON = (
-    click.option("--depot", metavar="DIR", help="The depot (LONGSHORE_DEPOT)."),
+COMMON = (
+    click.option(
+        "--depot", metavar="DIR", help="The depot (LONGSHORE_DEPOT) [default: ~/.local/share/longshore on Linux]."
+    ),
     click.option("--ledger", metavar="PLACE", help="Its ledger: a path or postgresql://… (LONGSHORE_LEDGER)."),
     click.option("--store", metavar="PLACE", help="Its store: a path, s3://… or postgresql://… (LONGSHORE_STORE)."),
     click.option("--tenant", metavar="NAME", help="Tenant [default: default]."),

@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 
 from longshore.cli.main import entries, overview
+from longshore.cli.options import COMMON
 from longshore.cli.output.writer import now
 from longshore.errors import LongshoreError, is_want
 
@@ -71,7 +72,15 @@ def _without_module(name: str, module: str, missing: ModuleNotFoundError) -> cli
     return click.UsageError(f"{name} needs the package {missing.name}: pip install 'longshore[all]'")
 
 
-program = Commands("longshore")
+@click.pass_context
+def _remember(context: click.Context, /, **given: Any) -> None:
+    """Keep the common options that come before the command; `common` adds them to the command's own."""
+    context.obj = given
+
+
+for _option in reversed(COMMON):
+    _remember = _option(_remember)
+program = click.command("longshore", cls=Commands)(_remember)
 
 
 def run(arguments: list[str]) -> int:
@@ -99,7 +108,8 @@ def run(arguments: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 -- the outermost handler: unexpected errors
         if is_want(error):
             message = f"too few resources: {error or 'no memory left'}"
-            code = WORK_LEFT if arguments[:1] in (["get"], ["run"]) else UNEXPECTED
+            command = next((word for word in arguments if word in entries()), "")
+            code = WORK_LEFT if command in ("get", "run") else UNEXPECTED
             return complain(message, "allow the process more threads or memory", code, as_json=as_json)
         return _unforeseen(error, as_json=as_json)
     return code if isinstance(code, int) else OK

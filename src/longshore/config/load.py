@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from longshore.config.parse_values import read_value
+from longshore.domain.places import check_is_path, is_address, without_login
 from longshore.domain.settings import SHOWN_SECRET, CredentialSettings, HostSettings, Key, Secret, Section, Settings
 from longshore.errors import BadInput
 
@@ -26,6 +27,11 @@ _AWS: Final = {
 }
 
 
+# The URLs that a ledger or a store may have; everything else is a path.
+_SERVICES: Final = {
+    "ledger": ("postgresql://", "postgres://"),
+    "store": ("s3://", "postgresql://", "postgres://", "file://"),
+}
 # Sections that also contain one table per name, under `named`.
 _NAMED: Final[dict[str, type[Section]]] = {"hosts": HostSettings, "credentials": CredentialSettings}
 
@@ -64,6 +70,8 @@ def load_settings(
     """Read all sources. A flag is a top-level key (`offline=True`) or a section (`network={"allow": […]}`)."""
     environ = os.environ if environ is None else environ
     where, origin = _find_depot(depot, environ)
+    if os.path.exists(where) and not os.path.isdir(where):
+        raise BadInput(f"{where} is a file, and a depot is a directory", hint="name a directory with --depot")
     given = [Given("", "depot", where, origin)] if origin else []
     given += _aws(environ)
     given += _from_file(os.path.join(where, CONFIG_FILE))
@@ -74,8 +82,10 @@ def load_settings(
 
 def _find_depot(depot: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> tuple[str, str]:
     if depot:
+        check_is_path("--depot", os.fspath(depot))
         return os.path.abspath(depot), "flag"
     if environ.get("LONGSHORE_DEPOT"):
+        check_is_path("LONGSHORE_DEPOT", environ["LONGSHORE_DEPOT"])
         return os.path.abspath(os.path.expanduser(environ["LONGSHORE_DEPOT"])), "LONGSHORE_DEPOT"
     return default_depot(), ""
 
@@ -171,8 +181,9 @@ def _assemble(where: str, given: Iterable[Given]) -> Settings:
         section[one.key] = value
         origins[name] = one.origin
     top = values.pop("")
-    top["ledger"] = _place(where, top.get("ledger"), "ledger.db")
-    top["store"] = _place(where, top.get("store"), "store")
+    for name, file in (("ledger", "ledger.db"), ("store", "store")):
+        _check_address(name, top.get(name) or "", origins.get(name, ""))
+        top[name] = _place(where, top.get(name), file)
     for name in ("depot", "ledger", "store"):
         check_place(name, top[name])
     for name, content in values.items():
@@ -214,6 +225,16 @@ def check_place(name: str, path: str) -> None:
         ) from None
 
 
+def _check_address(name: str, given: str, origin: str) -> None:
+    """Raise `BadInput` for the URL of a service that is not supported, before a directory is made of it."""
+    if is_address(given) and not given.startswith(_SERVICES[name]):
+        said = f"--{name}" if origin == "flag" else origin
+        known = " or ".join(f"{service}…" for service in _SERVICES[name])
+        raise BadInput(
+            f"{said}: {without_login(given)} is not a {name}", hint=f"a {name} is a path on this machine, {known}"
+        )
+
+
 def _place(depot: str, given: str | None, name: str) -> str:
     """Resolve a path relative to the depot; return URLs unchanged."""
     if not given:
@@ -235,9 +256,8 @@ def shown(settings: Settings) -> Iterator[tuple[str, Any, str]]:
 def _without_secret(value: Any) -> Any:
     if isinstance(value, Secret):
         return str(value)
-    if isinstance(value, str) and "://" in value and "@" in value:
-        scheme, _, rest = value.partition("://")
-        return f"{scheme}://********@{rest.rpartition('@')[2]}"
+    if isinstance(value, str):
+        return without_login(value)
     if isinstance(value, Mapping):
         return {name: _without_secret(item) for name, item in value.items()}
     if isinstance(value, CredentialSettings):

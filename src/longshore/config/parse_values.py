@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from longshore.domain.settings import Key, Secret
+from longshore.domain.sizes import SIZE_FORMS, parse_size
 from longshore.errors import BadInput
 
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
@@ -96,13 +97,24 @@ def read_value(key: Key, value: object, name: str, origin: str) -> Any:
     if optional and value in (None, ""):
         return None
     reader, wanted = READERS[annotation.removesuffix(" | None")]
+    in_bytes = is_size(name)
+    wanted = SIZE_FORMS if in_bytes else wanted
     try:
-        result = reader(value)
+        result = reader(parse_size(value) if in_bytes and _has_unit(value) else value)
     except (ValueError, TypeError):
         secret = annotation.startswith("Secret")
         raise BadInput(f"{origin}: {name} takes {wanted}" + ("" if secret else f", not {_quoted(value)}")) from None
     _check_bounds(key, result, name, origin)
     return result
+
+
+def is_size(name: str) -> bool:
+    """Return whether a setting is a number of bytes, which may be written with a unit."""
+    return "bytes" in name.rpartition(".")[2].split("_")
+
+
+def _has_unit(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and value.strip()[-1:].isalpha()
 
 
 def _quoted(value: object) -> str:

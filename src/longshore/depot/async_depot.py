@@ -82,6 +82,7 @@ class AsyncDepot:
         self.verify, self.reconcile = checked(maintenance.verify), checked(maintenance.reconcile)
         self.gc, self.place = checked(maintenance.gc), checked(maintenance.place)
         self.prove = checked(maintenance.prove)
+        self.place_blocking = checked(maintenance.place_blocking)
         uploads = Uploads(depot)
         self.put, self.adopt = checked(uploads.put), checked(uploads.adopt)
 

@@ -91,6 +91,8 @@ class Getter:
         begin = self._beginner(listener, helpers)
         planned, held = await self._planned(where, requests, again=again, begin=begin, max_wait_s=max_wait_s)
         over = {one.job_id for one in planned if one.status in TERMINAL}
+        stored = await self._stored(where, requests, planned, held)
+        self._tell_over(where, [stored[one.job_id] for one in planned if one.job_id in stored], listener)
         waiting = tuple(dict.fromkeys(one.job_id for one in planned if one.job_id not in over))
         ended: dict[str, Got] = {}
         if helpers:
@@ -101,8 +103,8 @@ class Getter:
             await self._runner.run(
                 scope=where, job_ids=waiting, max_wait_s=max_wait_s, on_note=ends, handle_signals=handle_signals
             )
-        got = await self._outcomes(where, requests, planned, over, held, ended, ends)
-        self._tell_over(where, [one for one in got if one.job_id in over], listener)
+        got = await self._outcomes(where, requests, planned, over, stored | ended, ends)
+        self._tell_over(where, [one for one in got if one.job_id in over and one.job_id not in stored], listener)
         return got
 
     def _beginner(self, listener: Listener | None, helpers: Helpers | None) -> Begin:
@@ -206,22 +208,27 @@ class Getter:
         requests: Sequence[JobRequest],
         planned: Sequence[Planned],
         over: set[str],
-        held: dict[str, Artifact],
-        ended: dict[str, Got],
+        known: dict[str, Got],
         ends: Ends,
     ) -> list[Got]:
-        """Return the result of each item; for items that were stored before, read only the number of attempts."""
-        ids = dict.fromkeys(one.job_id for one in planned if one.job_id not in held and one.job_id not in ended)
-        ended |= await self._came_to(scope, list(ids), over) if ids else {}
-        if len(ended) < len(ids):
-            ended |= await self._purged(scope, requests, planned, ends, [one for one in ids if one not in ended])
+        """Return the result of each item; read those that are not known yet."""
+        ids = dict.fromkeys(one.job_id for one in planned if one.job_id not in known)
+        found = await self._came_to(scope, list(ids), over) if ids else {}
+        if len(found) < len(ids):
+            found |= await self._purged(scope, requests, planned, ends, [one for one in ids if one not in found])
+        known |= found
+        return [known[one.job_id] for one in planned]
+
+    async def _stored(
+        self, scope: Scope, requests: Sequence[JobRequest], planned: Sequence[Planned], held: dict[str, Artifact]
+    ) -> dict[str, Got]:
+        """Return the results of items that were stored before, by job; only the number of attempts is read."""
         attempts = await self._depot.ledger.read_async(attempts_named, scope, list(held)) if held else {}
-        return [
-            self._got_before(request, one, held[one.job_id], attempts.get(one.job_id, 0))
-            if one.job_id in held
-            else ended[one.job_id]
+        return {
+            one.job_id: self._got_before(request, one, held[one.job_id], attempts.get(one.job_id, 0))
             for request, one in zip(requests, planned, strict=True)
-        ]
+            if one.job_id in held
+        }
 
     async def _came_to(self, scope: Scope, job_ids: Sequence[str], over: AbstractSet[str]) -> dict[str, Got]:
         """Read the state of named jobs."""

@@ -81,7 +81,7 @@ class Depot:
         self.run = driven(self.aio.run)
         self.verify = driven(self.aio.verify)
         self.reconcile = driven(self.aio.reconcile)
-        self.place = driven(self.aio.place)
+        self.place = self.aio.place_blocking
         self.prove = driven(self.aio.prove)
         self.submit = driven(self.aio.submit)
         self.replay = driven(self.aio.replay)

@@ -16,9 +16,10 @@ from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from longshore.domain.model import Artifact, Job, JobRequest, Lease, Micros, Planned, Scope, Status
 from longshore.domain.outcomes import Outcome
+from longshore.domain.places import is_address, without_login
 from longshore.domain.policy.tenant_budgets import Budget, Usage
 from longshore.domain.settings import HostsSettings
-from longshore.errors import LongshoreError, Unavailable
+from longshore.errors import BadInput, LongshoreError, Unavailable
 from longshore.ledger import migrate
 from longshore.ledger.backends.sqlite.backend import Sqlite
 from longshore.ledger.backends.sqlite.connection import is_readonly
@@ -73,6 +74,8 @@ class Ledger:
         if is_postgres(where):
             backend = import_module("longshore.ledger.backends.postgres.backend")  # psycopg is an extra
             return cls(backend.open_postgres(str(where), create=create, clock=clock))
+        if isinstance(where, str) and is_address(where):
+            raise BadInput(f"a ledger is a file or postgresql://…, not {without_login(where)}")
         path = Path(where)
         if create and not path.exists():
             migrate.create_sqlite(path)
@@ -255,6 +258,10 @@ class Ledger:
     def job(self, scope: Scope, job_id: str) -> Job:
         """Return one job, or raise NotFound."""
         return self.read(lookup.job, scope, job_id)
+
+    def ids_like(self, scope: Scope, short: str, at_most: int) -> list[str]:
+        """Return the ids of jobs that begin or end with these hexadecimal digits."""
+        return self.read(lookup.ids_like, scope, short, at_most)
 
     def counts(self, scope: Scope) -> dict[Status, int]:
         """Return the number of jobs of each status."""

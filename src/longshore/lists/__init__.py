@@ -7,14 +7,16 @@ from longshore.lazy_imports import names_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from longshore.lists.detect_format import FORMATS, read_list
-    from longshore.lists.lines import BadLine, NoDownload
+    from longshore.lists.lines import BadLine, ListFacts, NoDownload, WithoutFile
 else:
     __getattr__ = names_of(
         __name__,
         {
             "BadLine": ".lines",
             "FORMATS": ".detect_format",
+            "ListFacts": ".lines",
             "NoDownload": ".lines",
+            "WithoutFile": ".lines",
             "read_list": ".detect_format",
         },
     )
@@ -23,6 +25,8 @@ else:
 __all__ = [
     "FORMATS",
     "BadLine",
+    "ListFacts",
     "NoDownload",
+    "WithoutFile",
     "read_list",
 ]

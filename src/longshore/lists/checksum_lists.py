@@ -10,7 +10,7 @@ from urllib.parse import quote
 from longshore.domain.identity.requests import DIGEST_LENGTHS, download_request
 from longshore.domain.model import JobRequest
 from longshore.errors import BadInput
-from longshore.lists.lines import BadLine, text_lines
+from longshore.lists.lines import BadLine, text_lines, with_text
 
 FETCH_LINE: Final = re.compile(r"(\S+)[ \t]+([0-9]{1,19}|-)[ \t]+(\S.*)\Z")
 SUM_LINE: Final = re.compile(r"(\\?)([0-9a-fA-F]{32,128}) [ *](.+)\Z")
@@ -31,8 +31,8 @@ def read_fetch(blocks: Iterator[bytes], sums: Mapping[str, str] | None = None) -
     for number, line in text_lines(blocks):
         if isinstance(line, BadLine):
             yield line
-        elif line.strip():
-            yield _fetch_line(number, line.strip(), sums or {})
+        elif line.strip() and not line.startswith("#"):
+            yield with_text(_fetch_line(number, line.strip(), sums or {}), line)
 
 
 def _fetch_line(number: int, line: str, sums: Mapping[str, str]) -> JobRequest | BadLine:
@@ -61,7 +61,7 @@ def read_sums(blocks: Iterator[bytes], base_url: str | None) -> Iterator[JobRequ
         if isinstance(line, BadLine):
             yield line
         elif line.strip() and not line.startswith("#"):
-            yield _sum_line(number, line, base)
+            yield with_text(_sum_line(number, line, base), line)
 
 
 def parse_sum(line: str) -> tuple[str, str, str]:

@@ -1,4 +1,4 @@
-"""Check containers before the first job: gzip, Parquet and XML show only at their end whether they are complete.
+"""Check containers before the first job: compressed files, Parquet and XML show only at their end whether they are complete.
 
 Line-based lists do not need this: each line is valid or is rejected by its number. Only CSV has quotes that join lines.
 """
@@ -6,6 +6,7 @@ Line-based lists do not need this: each line is valid or is rejected by its numb
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable
@@ -13,9 +14,19 @@ from typing import BinaryIO, Final
 from xml.parsers import expat
 
 from longshore.errors import BadInput
-from longshore.lists.lines import GZIP, Blocks
+from longshore.lists.compression import MAGICS
+from longshore.lists.lines import Blocks
 
 PARQUET: Final = b"PAR1"
+_ROOT: Final = re.compile(
+    rb"(?>(?:<\?[^>]*>|<!--.*?-->|\s)*)<(!doctype\s+html|[a-z][\w:.-]*)", re.IGNORECASE | re.DOTALL
+)
+_OF_A_PAGE: Final = frozenset(
+    {
+        "html", "head", "body", "title", "meta", "link", "script", "style", "a", "p", "div", "span", "table", "ul", "ol", "pre",
+        "h1", "h2", "h3", "br", "hr", "img", "center", "form", "nav", "header", "main", "section", "article", "iframe", "font",
+    }
+)  # fmt: skip
 _KEPT_IN_MEMORY: Final = 8 << 20
 
 
@@ -23,7 +34,7 @@ def whole(stream: BinaryIO) -> BinaryIO:
     """Return the stream, rewound, if its format shows no damage; raise `BadInput` otherwise."""
     head = _head(stream)
     markup = head.lstrip().startswith(b"<")
-    if not (markup or head.startswith((GZIP, PARQUET))):
+    if not (markup or head.startswith((*MAGICS, PARQUET))):
         return stream
     kept = stream if stream.seekable() else _spooled(stream)
     start = kept.tell()
@@ -33,6 +44,15 @@ def whole(stream: BinaryIO) -> BinaryIO:
         _read_blocks(Blocks(kept))
     kept.seek(start)
     return kept
+
+
+def check_root(head: bytes) -> None:
+    """Raise `BadInput` for a web page."""
+    match = _ROOT.match(head)
+    if match and (match[1][:1] == b"!" or match[1].decode(errors="replace").lower() in _OF_A_PAGE):
+        raise BadInput(
+            "line 1: this is an HTML page, not a list", hint="a list has one URL per line; see docs/reference/lists.md"
+        )
 
 
 def closed_quotes(stream: BinaryIO, start: int | None, blocks: Blocks) -> Blocks:
@@ -78,6 +98,7 @@ def _spooled(stream: BinaryIO) -> BinaryIO:
 
 def _read_blocks(blocks: Blocks) -> None:
     if blocks.head.lstrip().startswith(b"<"):
+        check_root(blocks.head)
         _read_markup(blocks)
         return
     for _ in blocks:

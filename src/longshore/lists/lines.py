@@ -1,18 +1,19 @@
-"""Split bytes into numbered lines of limited length: a list may be a pipe, a gzip file, or have no line end at all."""
+"""Split bytes into numbered lines of limited length: a list may be a pipe, compressed, or have no line end at all."""
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Final
 
+from longshore.domain.model import JobRequest
 from longshore.errors import BadInput
+from longshore.lists.compression import BLOCK, LONGEST_MAGIC, compression_of, unpacked
 
 MAX_LINE: Final = 16 << 20
-BLOCK: Final = 256 << 10
 HEAD: Final = 64 << 10
-GZIP: Final = b"\x1f\x8b"
+REJECTS: Final = b"# refused lines"  # how a file of `--rejects` begins
+REJECTED: Final = b"# refused: "  # how it names the line below
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -22,23 +23,43 @@ class BadLine:
 
     line: int
     message: str
+    text: bytes | None = field(default=None, compare=False)  # the line as it came, with those that belong to it
+
+
+@dataclass(slots=True)
+class ListFacts:
+    """What became known of a list while it was read."""
+
+    format: str = ""
+    heading: str = ""  # the first line of a CSV file
 
 
 class NoDownload(BadLine):
     """A row of a Longshore manifest for a job that fetched nothing: skipped, not rejected."""
 
 
+class WithoutFile(BadLine):
+    """A work of a catalogue that has no file to fetch: counted, not rejected."""
+
+
 class Blocks:
-    """A stream's bytes in blocks, decompressed if it is gzip, with its head for format detection."""
+    """A stream's bytes in blocks, decompressed if necessary, with its head for format detection."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.stream = stream
         self._raw = _raw_blocks(stream)
-        first = next(self._raw, b"")
-        if first.startswith(GZIP):
-            self._raw = _unpacked(first, self._raw)
+        first = self._beginning()
+        if (kind := compression_of(first)) is not None:
+            self._raw = unpacked(kind, first, self._raw)
             first = next(self._raw, b"")
         self.head = self._grow_head(first).removeprefix(_BOM)
+
+    def _beginning(self) -> bytes:
+        """Read until the compression can be recognised: a pipe may give single bytes."""
+        first = b""
+        while len(first) < LONGEST_MAGIC and (more := next(self._raw, b"")):
+            first += more
+        return first
 
     def _grow_head(self, head: bytes) -> bytes:
         """Read until the first line that is neither empty nor a comment is complete."""
@@ -64,29 +85,6 @@ def _raw_blocks(stream: BinaryIO) -> Iterator[bytes]:
     read = getattr(stream, "read1", stream.read)
     while block := read(BLOCK):
         yield block
-
-
-def _unpacked(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    machine = zlib.decompressobj(wbits=31)
-    block, read = first, len(first)
-    while block:
-        try:
-            piece = machine.decompress(block, BLOCK)
-        except zlib.error as error:
-            raise BadInput(f"the gzip file is damaged before byte {read}: {error}") from None
-        if piece:
-            yield piece
-        block = machine.unconsumed_tail
-        if machine.eof:
-            block, machine = machine.unused_data.lstrip(b"\0"), zlib.decompressobj(wbits=31)
-            if not block:
-                block = next(rest, b"")
-                read += len(block)
-        elif not block:
-            block = next(rest, b"")
-            read += len(block)
-            if not block:
-                raise BadInput(f"the gzip file is cut off after byte {read}")
 
 
 def split_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | BadLine]]:
@@ -116,7 +114,12 @@ def text_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, str | BadLine]]:
         try:
             yield number, line.decode()
         except UnicodeDecodeError as error:
-            yield number, BadLine(number, f"not UTF-8 at byte {error.start + 1}")
+            yield number, BadLine(number, f"not UTF-8 at byte {error.start + 1}", line)
+
+
+def with_text(made: JobRequest | BadLine, line: str) -> JobRequest | BadLine:
+    """Return a bad line with its text, and everything else unchanged."""
+    return replace(made, text=line.encode()) if type(made) is BadLine else made
 
 
 def agreed(digests: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -21,7 +21,7 @@ Record = Mapping[str, Any]
 TEXTS: Final = ("work_id", "artifact_id", "sha256", "media_type", "name")
 NUMBERS: Final = ("size_bytes", "priority")
 OTHER_DIGESTS: Final = tuple(name for name in DIGEST_LENGTHS if name != "sha256")
-_FIELDS: Final = frozenset(
+FIELDS: Final = frozenset(
     {
         "url",
         "mirrors",
@@ -35,7 +35,7 @@ _FIELDS: Final = frozenset(
         *OTHER_DIGESTS,
     }
 )
-_ALIASES: Final = {
+ALIASES: Final = {
     **{f"expected_{name}": name for name in ("size_bytes", "media_type", "digests", *DIGEST_LENGTHS)},
     **{name.replace("sha", "sha_"): name for name in DIGEST_LENGTHS},
 }
@@ -49,18 +49,54 @@ _PASSED: Final = frozenset(
 _EXPECTATION: Final = re.compile(
     r"sha_?[0-9]|md5|digest|checksum|crc32|blake|(?:^|_)(?:sha|hash|hashes|size)(?:_|$)|(?:hash|size)$"
 )
+# Names of the URL, the best first: the first one that has a value is used if there is no `url`.
+URL_NAMES: Final = (
+    "url", "download_url", "pdf_url", "url_for_pdf", "file_url", "full_text_url", "fulltext_url", "content_url", "oa_url",
+    "best_oa_location.pdf_url", "primary_location.pdf_url", "open_access.oa_url", "image_url", "media_url", "pdf", "link",
+    "href", "uri",
+)  # fmt: skip
+DOI: Final = "doi"  # becomes https://doi.org/… where a record has no column for a URL
 NOT_UNDERSTOOD: Final = "!"
 PASSED: Final = "-"
 UNKNOWN: Final = ""
 _UNDERSTOOD: Final = f"understood are size_bytes, media_type, digests, {', '.join(DIGEST_LENGTHS)}"
 
 
+def plain_name(name: str) -> str:
+    """Return a name as it is compared: in lower case, with underscores."""
+    return name.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+@lru_cache(256)
+def url_rank(name: str, url_column: str | None) -> int | None:
+    """Return how well a field's name fits the URL, the best first; None: not at all."""
+    plain = plain_name(name)
+    if url_column is not None:
+        return 0 if plain == plain_name(url_column) else None
+    return URL_NAMES.index(plain) if plain in URL_NAMES else None
+
+
+def with_url(record: Record, url_column: str | None) -> Record | None:
+    """Return the record with the URL under `url`, whatever its name is; None if no field is for a URL.
+
+    The `url` is empty if the fields for a URL have no value.
+    """
+    ranked = sorted((rank, name) for name in record if (rank := url_rank(name, url_column)) is not None)
+    if not ranked:
+        return None
+    chosen = next(
+        (name for _, name in ranked if isinstance(value := record[name], str) and value.strip()), ranked[0][1]
+    )
+    others = {name: value for name, value in record.items() if name != chosen and field_of(name) != "url"}
+    return {"url": record[chosen], **others}
+
+
 @lru_cache(4096)
 def field_of(name: str) -> str:
     """Return the field for a name, or one of the markers above."""
-    plain = name.strip().lower().replace("-", "_").replace(" ", "_")
-    field = _ALIASES.get(plain, plain)
-    if field in _FIELDS:
+    plain = plain_name(name)
+    field = ALIASES.get(plain, plain)
+    if field in FIELDS:
         return field
     if plain in _PASSED:
         return PASSED

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 from longshore.domain.identity.requests import download_request, without_other_schemes
 from longshore.domain.model import JobRequest
@@ -13,10 +14,36 @@ from longshore.lists.lines import BadLine, text_lines
 
 PDF: Final = "application/pdf"
 _DOI_PREFIX: Final = re.compile(r"(?:https?://(?:dx\.)?doi\.org/|doi:)?(10\..+)\Z", re.IGNORECASE)
+_DOI: Final = re.compile(
+    r"(?:https?://(?:dx\.)?doi\.org/|doi:\s*)?(10\.\d{4,9}(?:\.\d+)*/\S+)\Z", re.IGNORECASE | re.ASCII
+)
+_IN_DOI: Final = "/:;()[]@!$&'*+,=-._~"
 ARXIV_ID: Final = re.compile(
     r"(?:arxiv:)?(?P<base>\d{4}\.\d{4,5}|[a-z-]+(?:\.[a-z]{2})?/\d{7})(?P<version>v\d{1,9})?\Z",
     re.IGNORECASE | re.ASCII,
 )
+
+
+class NoFile(BadInput):
+    """A work without a location of a file: normal in a catalogue."""
+
+
+class Doi(NamedTuple):
+    """A DOI as a URL and as the id of its work."""
+
+    url: str
+    work_id: str
+
+
+def doi_of(text: str) -> Doi | None:
+    """Return a DOI that is written bare, with `doi:` or as a URL of the resolver; None if it is none."""
+    match = _DOI.match(text.strip())
+    return Doi(f"https://doi.org/{quote(match[1], safe=_IN_DOI)}", f"doi:{match[1].lower()}") if match else None
+
+
+def bare_doi(text: str) -> Doi | None:
+    """Return a DOI that is not a URL already: `10.1234/abc` or `doi:10.1234/abc`."""
+    return doi_of(text) if text.lstrip()[:3] == "10." or text.lstrip()[:4].lower() == "doi:" else None
 
 
 def work_id_of_doi(doi: object) -> str | None:
@@ -30,7 +57,7 @@ def openalex_work(record: Mapping[str, Any]) -> JobRequest:
     places = [record.get("best_oa_location"), record.get("primary_location"), *_list(record, "locations")]
     urls = _urls(place.get("pdf_url") for place in places if isinstance(place, Mapping))
     if not urls:
-        raise BadInput("the work has no location with a pdf_url")
+        raise NoFile("the work has no location with a pdf_url")
     name = record.get("id")
     reference = name.rpartition("/")[2] if isinstance(name, str) else None
     work_id = work_id_of_doi(record.get("doi")) or (f"openalex:{reference}" if reference else None)
@@ -45,7 +72,7 @@ def unpaywall_work(record: Mapping[str, Any]) -> JobRequest:
     pdfs = _urls(place.get("url_for_pdf") for place in places)
     urls = pdfs or _urls(place.get("url") for place in places)
     if not urls:
-        raise BadInput("the work has no open location")
+        raise NoFile("the work has no open location")
     work_id = work_id_of_doi(record.get("doi"))
     return download_request(urls[0], mirrors=urls[1:], work_id=work_id, media_type=PDF if pdfs else None)
 
@@ -71,7 +98,7 @@ def read_arxiv(blocks: Iterator[bytes]) -> Iterator[JobRequest | BadLine]:
             continue
         match = ARXIV_ID.match(word)
         if match is None:
-            yield BadLine(number, f"not an arXiv id: {word[:80]!r}")
+            yield BadLine(number, f"not an arXiv id: {word[:80]!r}", line.encode())
             continue
         full = match["base"] + (match["version"] or "").lower()
         yield download_request(

@@ -8,14 +8,26 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, BinaryIO, Final
 
 from longshore.domain.identity.requests import download_request
 from longshore.domain.kinds import kind_of
 from longshore.domain.model import JobRequest
 from longshore.errors import BadInput
-from longshore.lists.lines import BadLine, NoDownload, split_lines, text_lines
+from longshore.lists.lines import (
+    REJECTED,
+    REJECTS,
+    BadLine,
+    ListFacts,
+    NoDownload,
+    WithoutFile,
+    split_lines,
+    text_lines,
+)
 from longshore.lists.record_fields import (
+    DOI,
     NUMBERS,
     OTHER_DIGESTS,
     PASSED,
@@ -25,23 +37,42 @@ from longshore.lists.record_fields import (
     check_heading,
     field_of,
     fields_of,
+    plain_name,
     unique_keys,
+    url_rank,
+    with_url,
 )
-from longshore.lists.scholarly_works import openalex_work, unpaywall_work
+from longshore.lists.scholarly_works import NoFile, bare_doi, doi_of, openalex_work, unpaywall_work
 
 Make = Callable[[Record], JobRequest]
 _FORMULA: Final = re.compile(r"'+[=+\-@]")  # how Longshore's CSV escapes formulas
 
 
-def request_of(record: Record, unknown: Counter[str] | None = None) -> JobRequest:
+def request_of(record: Record, unknown: Counter[str] | None = None, url_column: str | None = None) -> JobRequest:
     """Return the job for a record of any kind; count the unknown field names."""
-    if record.get("url") or any(value and field_of(name) == "url" for name, value in record.items()):
-        return _plain(fields_of(record, unknown))
-    if "oa_locations" in record:
-        return unpaywall_work(record)
-    if "locations" in record or "primary_location" in record or "best_oa_location" in record:
-        return openalex_work(record)
-    raise BadInput("the record has no url")
+    if url_column is None:
+        if record.get("url") or any(value and field_of(name) == "url" for name, value in record.items()):
+            return _plain(fields_of(record, unknown))
+        if "oa_locations" in record:
+            return unpaywall_work(record)
+        if "locations" in record or "primary_location" in record or "best_oa_location" in record:
+            return openalex_work(record)
+    found = with_url(record, url_column)
+    if found is None:
+        return _by_doi(record, unknown, url_column)
+    if not found["url"] and "url" not in map(field_of, record):
+        raise NoFile("the record has no URL")  # e.g. a work of a catalogue with an empty pdf_url
+    return _plain(fields_of(found, unknown))
+
+
+def _by_doi(record: Record, unknown: Counter[str] | None, url_column: str | None) -> JobRequest:
+    """Return the job for a record that has a DOI and no field for a URL."""
+    doi = next((value for name, value in record.items() if plain_name(name) == DOI), None)
+    if url_column is not None or not isinstance(doi, str) or (found := doi_of(doi)) is None:
+        known = "the record has no url" if url_column is None else f"the record has no field {url_column!r:.80}"
+        raise BadInput(known, hint="--url-column names the column or key of the URL")
+    others = {name: value for name, value in record.items() if plain_name(name) != DOI}
+    return _plain({"work_id": found.work_id} | fields_of(others, unknown) | {"url": found.url})
 
 
 def _plain(record: Record) -> JobRequest:
@@ -63,6 +94,9 @@ def _plain(record: Record) -> JobRequest:
         known["mirrors"] = _mirrors(mirrors)
     if headers := record.get("headers"):
         known["headers"] = _headers(headers)
+    if (doi := bare_doi(url)) is not None:
+        url = doi.url
+        known.setdefault("work_id", doi.work_id)
     if digests := [(name, _text(name, record[name])) for name in OTHER_DIGESTS if record.get(name)]:
         known["digests"] = digests
     return download_request(url.strip(), **known)
@@ -104,6 +138,8 @@ def _attempt(number: int, record: Record, make: Make) -> JobRequest | BadLine:
         return NoDownload(number, f"a job of the type {job_type!r:.80} fetches nothing")
     try:
         return make(record)
+    except NoFile as error:
+        return WithoutFile(number, str(error))
     except BadInput as error:
         return BadLine(number, str(error))
 
@@ -113,8 +149,9 @@ def read_jsonl(blocks: Iterator[bytes], make: Make = request_of) -> Iterator[Job
     for number, line in split_lines(blocks):
         if isinstance(line, BadLine):
             yield line
-        elif line.strip():
-            yield _json_line(number, line, make)
+        elif (bare := line.strip()) and not bare.startswith(b"#"):
+            made = _json_line(number, line, make)
+            yield replace(made, text=line) if type(made) is BadLine else made
 
 
 def _json_line(number: int, line: bytes, make: Make) -> JobRequest | BadLine:
@@ -135,24 +172,35 @@ def _json_line(number: int, line: bytes, make: Make) -> JobRequest | BadLine:
     return _attempt(number, record, make)
 
 
-def read_csv(blocks: Iterator[bytes], make: Make = request_of) -> Iterator[JobRequest | BadLine]:
+def read_csv(
+    blocks: Iterator[bytes], make: Make = request_of, about: ListFacts | None = None
+) -> Iterator[JobRequest | BadLine]:
     """Read CSV with a header, which determines the separator."""
-    for row in csv_rows(blocks):
-        yield row if isinstance(row, BadLine) else _csv_row(*row, make)
+    row_lines: list[str] = []
+    for row in csv_rows(blocks, row_lines, about):
+        made = row if isinstance(row, BadLine) else _csv_row(*row, make)
+        if type(made) is BadLine and made.text is None:
+            made = replace(made, text="".join(row_lines).encode().rstrip(b"\n"))
+        yield made
 
 
-def csv_rows(blocks: Iterator[bytes]) -> Iterator[tuple[int, int, list[str], list[str]] | BadLine]:
+def csv_rows(
+    blocks: Iterator[bytes], row_lines: list[str] | None = None, about: ListFacts | None = None
+) -> Iterator[tuple[int, int, list[str], list[str]] | BadLine]:
     """Yield for each row its first and last line, the header and the cells.
 
-    An unclosed quote swallows all lines after it, so the rows are ambiguous: raise `BadInput`.
+    An unclosed quote swallows all lines after it, so the rows are ambiguous: raise `BadInput`. `row_lines` gets the
+    lines of the current row, `about` the heading.
     """
     bad: list[BadLine] = []
-    row_lines: list[str] = []
+    row_lines = [] if row_lines is None else row_lines
     lines = _kept(_good_lines(blocks, bad), row_lines)
     above = 1
     header_line = next(lines, "")
     while header_line and (not header_line.strip() or header_line.startswith("#")):
         header_line, above = next(lines, ""), above + 1
+    if about is not None:
+        about.heading = header_line.rstrip("\n")
     delimiter = max(",;\t", key=header_line.count)
     try:
         header = [name.strip().lower() for name in next(csv.reader([header_line], delimiter=delimiter), [])]
@@ -197,10 +245,14 @@ def _never_closed(number: int, row_lines: list[str]) -> BadInput:
 
 
 def _good_lines(blocks: Iterator[bytes], bad: list[BadLine]) -> Iterator[str]:
-    for _, line in text_lines(blocks):
+    marked = False  # a file of `--rejects`, in which comments name the refused lines
+    for number, line in text_lines(blocks):
+        marked = marked or (number == 1 and isinstance(line, str) and line.startswith(REJECTS.decode()))
         if isinstance(line, BadLine):
             bad.append(line)
             yield "\n"  # keeps the numbers of the following lines correct
+        elif marked and line.startswith(REJECTED.decode()):
+            yield "\n"
         else:
             yield line + "\n"
 
@@ -231,7 +283,9 @@ def _unquoted(cell: str) -> str:
     return cell[1:] if _FORMULA.match(cell) else cell
 
 
-def read_parquet(stream: BinaryIO, unknown: Counter[str] | None = None) -> Iterator[JobRequest | BadLine]:
+def read_parquet(
+    stream: BinaryIO, unknown: Counter[str] | None = None, url_column: str | None = None
+) -> Iterator[JobRequest | BadLine]:
     """Read a Parquet file in batches; numbers are rows, counted from 1."""
     try:
         import pyarrow as pa
@@ -245,17 +299,33 @@ def read_parquet(stream: BinaryIO, unknown: Counter[str] | None = None) -> Itera
     try:
         file = parquet.ParquetFile(stream, page_checksum_verification=True)
         check_heading(file.schema_arrow.names)
-        columns = [name for name in file.schema_arrow.names if field_of(name) not in (PASSED, UNKNOWN)]
-        if unknown is not None:
-            rows = file.metadata.num_rows
-            unknown.update({name: rows for name in file.schema_arrow.names if field_of(name) == UNKNOWN})
-        if "url" not in map(field_of, columns):
-            raise BadInput("the Parquet file has no column url")
+        columns = _parquet_columns(file, unknown, url_column)
+        make = partial(request_of, url_column=url_column)
         for batch in file.iter_batches(batch_size=2048, columns=columns):
             for record in batch.to_pylist():
                 number += 1
-                yield _attempt(number, record, request_of)
+                made = _attempt(number, record, make)
+                yield replace(made, text=_as_json(record)) if type(made) is BadLine else made
     except BadInput:
         raise
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:  # e.g. text that is not UTF-8
         raise BadInput(f"the Parquet file is damaged after row {number}: {str(error)[:300]}") from None
+
+
+def _parquet_columns(file: Any, unknown: Counter[str] | None, url_column: str | None) -> list[str]:
+    """Return the columns that are read: those of a request, and those that may have its URL."""
+    names: list[str] = file.schema_arrow.names
+    of_url = [name for name in names if url_rank(name, url_column) is not None]
+    dois = [] if of_url else [name for name in names if plain_name(name) == DOI]
+    if not (of_url or dois):
+        raise BadInput(f"the Parquet file has no column {url_column or 'url'}", hint="--url-column names it")
+    columns = [name for name in names if name in of_url + dois or field_of(name) not in (PASSED, UNKNOWN)]
+    if unknown is not None:
+        rows = file.metadata.num_rows
+        unknown.update({name: rows for name in names if name not in columns and field_of(name) == UNKNOWN})
+    return columns
+
+
+def _as_json(record: Record) -> bytes:
+    """Return a row as a line of JSON, which can be edited and read again."""
+    return json.dumps(record, default=str, ensure_ascii=False).encode()

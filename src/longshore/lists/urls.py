@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from longshore.domain.identity.requests import download_request, plain_request
 from longshore.domain.model import JobRequest
 from longshore.errors import BadInput, NotAUrl
 from longshore.lists.lines import BadLine, agreed, text_lines
+from longshore.lists.scholarly_works import bare_doi
 
 _OPTION: Final = re.compile(r"\s+([a-z][a-z0-9-]*)=(.*)\Z")
 _HEADERS: Final = {"referer": "Referer", "user-agent": "User-Agent"}
@@ -33,9 +35,10 @@ def read_urls(blocks: Iterator[bytes]) -> Iterator[JobRequest | BadLine]:
             continue
         if line[:1] in " \t" and (option := _OPTION.match(line)):
             if item is None:
-                yield BadLine(number, f"option {option[1]!r} without a URL above it")
+                yield BadLine(number, f"option {option[1]!r} without a URL above it", line.encode())
             else:
                 item.add(number, option[1], option[2])
+                item.lines.append(line)
             continue
         line = line.strip()
         if not line or line.startswith("#"):
@@ -50,10 +53,11 @@ def read_urls(blocks: Iterator[bytes]) -> Iterator[JobRequest | BadLine]:
 class _Item:
     """A URL line with the options that follow it."""
 
-    __slots__ = ("bad", "line", "number", "options")
+    __slots__ = ("bad", "line", "lines", "number", "options")
 
     def __init__(self, number: int, line: str) -> None:
         self.number, self.line = number, line
+        self.lines = [line]
         self.options: dict[str, Any] | None = None
         self.bad: BadLine | None = None
 
@@ -80,16 +84,18 @@ class _Item:
 
     def request(self) -> JobRequest | BadLine:
         """Return the job, or a `BadLine` with the problem."""
-        if self.bad is not None:
-            return self.bad
-        if self.options is None and (plain := plain_request(self.line)) is not None:
+        if self.bad is None and self.options is None and (plain := plain_request(self.line)) is not None:
             return plain
+        made = self.bad or self._parsed()
+        return replace(made, text="\n".join(self.lines).encode()) if isinstance(made, BadLine) else made
+
+    def _parsed(self) -> JobRequest | BadLine:
+        url, *mirrors = self.line.split("\t")
+        options = dict(self.options or {})
+        if (doi := bare_doi(url)) is not None:
+            url, options["work_id"] = doi.url, doi.work_id
         try:
-            if self.options is None and "\t" not in self.line:
-                return download_request(self.line)
-            url, *mirrors = self.line.split("\t")
             mirrors = [mirror.strip() for mirror in mirrors if mirror.strip()]
-            options = self.options or {}
             if "digests" in options:
                 options["digests"] = agreed(options["digests"])
             return download_request(url.strip(), mirrors=mirrors, **options)

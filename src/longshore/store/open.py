@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import platformdirs
 
+from longshore.domain.places import is_address, without_login
 from longshore.domain.settings import Settings
 from longshore.errors import BadInput
 from longshore.store.api import Store
@@ -25,7 +26,7 @@ def open_store(
     """
     text, settings = str(where), settings or Settings()
     scheme = text.partition("://")[0] if "://" in text else ""
-    if scheme in ("", "file"):
+    if scheme == "file" or not is_address(text):
         return LocalStore(Path(text.removeprefix("file://")), settings, ledger_id=ledger_id)
     if scheme == "s3":
         from longshore.store.remote.object_store import RemoteStore
@@ -37,7 +38,7 @@ def open_store(
         from longshore.store.remote.postgres_objects import PostgresObjects
 
         return RemoteStore(PostgresObjects(text), parts or _parts_of(text), settings, ledger_id)
-    raise BadInput(f"a store is a directory, s3://… or postgresql://…, not {scheme}://…")
+    raise BadInput(f"a store is a directory, s3://… or postgresql://…, not {without_login(text)}")
 
 
 def missing_store(where: str | Path) -> str | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from longshore.cli.options import Call, common
+from longshore.cli.options import Call, LocalPath, common
 from longshore.cli.output.writer import say, size
 from longshore.cli.run_command import DAMAGE, OK
 from longshore.errors import BadInput
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("backup")
-@click.argument("target", type=click.Path(path_type=Path))
+@click.argument("target", type=LocalPath(path_type=Path))
 @common
 def command(call: Call, target: Path) -> int:
     """Copy ledger, blobs and configuration to TARGET, an empty directory or an earlier backup, which gets only new blobs.

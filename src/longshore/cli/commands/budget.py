@@ -8,24 +8,36 @@ import click
 
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import size
+from longshore.domain.sizes import SIZE_FORMS, parse_size
 
 
 class Limit(click.ParamType):  # type: ignore[type-arg]
-    """A whole number, `none` for no limit, or `default` for the setting's value."""
+    """A number, `none` for no limit, or `default` for the setting's value; of bytes also with a unit."""
 
     name = "number|none|default"
+
+    def __init__(self, *, in_bytes: bool = False) -> None:
+        self._in_bytes = in_bytes
+        self.name = "size|none|default" if in_bytes else self.name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
         """Parse one limit."""
         if value in ("none", "default"):
             return 0 if value == "none" else "default"
-        if not str(value).isdecimal() or int(value) < 1:
-            self.fail(f"{value!r} must be a whole number from 1, `none` or `default`", param, ctx)
-        return int(value)
+        try:
+            number = parse_size(str(value)) if self._in_bytes else int(str(value))
+        except ValueError:
+            number = 0
+        if number < 1:
+            wanted = SIZE_FORMS if self._in_bytes else "a whole number from 1"
+            self.fail(f"{value!r} must be {wanted}, `none` or `default`", param, ctx)
+        return number
 
 
 @click.command("budget")
-@click.option("--bytes", "bytes_", type=Limit(), help="Bytes stored; every blob counts once.")
+@click.option(
+    "--bytes", "bytes_", type=Limit(in_bytes=True), help="Bytes stored (2GiB, 500MB …); every blob counts once."
+)
 @click.option("--items", type=Limit(), help="Artifacts stored plus unfinished jobs.")
 @click.option("--jobs", type=Limit(), help="Jobs running at the same time, over all workers.")
 @common

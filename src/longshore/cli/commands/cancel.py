@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from longshore.cli.filters import filtered, is_empty, matching, taken
+from longshore.cli.job_ids import full_ids
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import say
 from longshore.errors import NotFound
@@ -30,7 +31,7 @@ def command(call: Call, ids: tuple[str, ...], *, all_: bool, dry_run: bool, **gi
     counts = {"canceled": 0, "requested": 0, "unchanged": 0}
     missing: list[str] = []
     with call.ledger() as ledger:
-        wanted = list(ids) or matching(ledger, call.scope, chosen)
+        wanted = full_ids(ledger, call.scope, ids) or matching(ledger, call.scope, chosen)
         for start in range(0, len(wanted), BATCH):
             batch = wanted[start : start + BATCH]
             if dry_run:

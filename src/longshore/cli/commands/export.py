@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from longshore.cli.options import Call, common
+from longshore.cli.options import Call, LocalPath, common
 from longshore.cli.output.writer import lines_of, say, stdout_is_closed
 from longshore.cli.run_command import OK
 from longshore.errors import BadInput
@@ -27,18 +27,27 @@ if TYPE_CHECKING:
 FILES = ("jsonl", "csv", "parquet", "sums", "failures")
 LINES = {"jsonl": "manifest", "failures": "list_item"}  # the type of a line with --json
 EXACT = ("jsonl", "csv", "parquet", "failures")  # input of `add`: redacted URLs would make a different list
+_FILE_NAMES = {"jsonl": "manifest.jsonl", "csv": "manifest.csv", "parquet": "manifest.parquet", "sums": "SHA256SUMS"}
 DIRECTORIES = ("bag", "fetch-bag", "crate", "tree")
 STATUSES = ("pending", "processing", "completed", "failed", "skipped", "canceled")
 
 
 @click.command("export")
 @click.argument("form", type=click.Choice(["manifest", *FILES, *DIRECTORIES]), default="jsonl")
-@click.option("-o", "--output", "target", type=click.Path(path_type=Path), help="File or directory [default: stdout].")
-@click.option("--format", "format_", type=click.Choice(["jsonl", "csv", "parquet"]), help="Format of the manifest.")
+@click.option("-o", "--output", "target", type=LocalPath(path_type=Path), help="File or directory [default: stdout].")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["jsonl", "csv", "parquet"]),
+    help="Format of the manifest or the failures.",
+)
 @click.option("--status", type=click.Choice(STATUSES), help="Only jobs with this status.")
 @click.option("--type", "job_type", metavar="TYPE", help="Only jobs of this type.")
 @click.option(
-    "--template", default="{name}", show_default=True, help="File names in a tree, e.g. {host}/{sha256}.{ext}."
+    "--template",
+    default="{name}",
+    show_default=True,
+    help="File names in a tree, e.g. {host}/{sha256}.{ext}; {ext} follows the media type.",
 )
 @click.option("--no-secrets", is_flag=True, help="Leave URLs with secrets out of a fetch-bag; redact them in a crate.")
 @common
@@ -61,11 +70,16 @@ def command(
     counted in a warning.
     """
     from longshore.depot.output_paths import check_outside
+    from longshore.exports.file_names import check_template
     from longshore.exports.public_urls import Published
 
+    check_template(template)
     form, published = (format_ or "jsonl") if form == "manifest" else form, Published(no_secrets)
-    if call.json and target is None and form in FILES and form not in LINES:
-        raise click.UsageError(f"{form} is not JSON: omit --json, or name a file with -o")
+    written = (format_ or "jsonl") if form == "failures" else form
+    if format_ not in (None, written):
+        raise click.UsageError(f"--format is for the manifest and the failures; {form} has a format of its own")
+    if call.json and target is None and form in FILES and (form not in LINES or written not in (form, "jsonl")):
+        raise click.UsageError(f"{written} is not JSON: omit --json, or name a file with -o")
     if no_secrets and form in EXACT:
         raise click.UsageError(f"{form} has every URL as it was given; --no-secrets is for fetch-bag and crate")
     if form in DIRECTORIES:
@@ -75,9 +89,12 @@ def command(
         with call.depot() as depot:
             count = _write_directory(depot, form, target, template, published)
     else:
+        if target is not None and target.is_dir():
+            example = target / (f"failures.{written}" if form == "failures" else _FILE_NAMES[form])
+            raise BadInput(f"{target} is a directory, and {form} is one file", hint=f"name it: -o {example}")
         with call.ledger() as ledger, _opened(target, call.settings) as out:
             wrap = lines_of(LINES[form]) if call.json and target is None else dict
-            count = _write_file(ledger, call.scope, form, out, status, job_type, wrap)
+            count = _write_file(ledger, call.scope, form, written, out, status, job_type, wrap)
     if published.secrets and call.verbosity > -2:
         _warn(published.secrets)
     if target is not None:
@@ -124,7 +141,14 @@ def _opened(target: Path | None, settings: Settings) -> Iterator[IO[bytes]]:
 
 
 def _write_file(
-    ledger: Ledger, scope: Scope, form: str, out: IO[bytes], status: str | None, job_type: str | None, wrap: Wrap
+    ledger: Ledger,
+    scope: Scope,
+    form: str,
+    written: str,
+    out: IO[bytes],
+    status: str | None,
+    job_type: str | None,
+    wrap: Wrap,
 ) -> int:
     from longshore.exports import manifest
     from longshore.exports.file_names import Namer
@@ -132,6 +156,8 @@ def _write_file(
 
     if form == "failures":
         failed = manifest_rows(ledger, scope, status="failed", job_type=job_type, superseded=False)
+        if written in manifest.FAILURE_WRITERS:
+            return manifest.FAILURE_WRITERS[written](failed, out)
         return manifest.write_failures(failed, out, wrap)
     rows = manifest_rows(ledger, scope, status=status, job_type=job_type, held=form == "sums")
     if form == "sums":

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from longshore.cli.list_input import list_options
 from longshore.cli.options import Call, common, waiting
 from longshore.cli.output.writer import say, stdout_is_closed
-from longshore.cli.run_command import SOME_FAILED, WORK_LEFT, code_of_signal
+from longshore.cli.run_command import OK, SOME_FAILED, WORK_LEFT, code_of_signal
 from longshore.errors import BadInput, NotAUrl
 
 if TYPE_CHECKING:
@@ -23,12 +24,25 @@ if TYPE_CHECKING:
 STDOUT = "-"
 MANY: Final = 512  # minimum number of items for which several processes pay off
 # With any of these options the fast path for stored URLs does not apply.
-_LONG_WAY: Final = ("output", "directory", "sha256", "headers", "mirrors", "priority", "refresh", "force", "dry_run")
+_LONG_WAY: Final = (
+    "output",
+    "directory",
+    "sha256",
+    "headers",
+    "mirrors",
+    "priority",
+    "refresh",
+    "force",
+    "dry_run",
+    "url_column",
+    "rejects",
+)
 
 
 @click.command("get")
 @click.argument("urls", nargs=-1, metavar="URL …")
 @click.option("-i", "--input", "lists", multiple=True, metavar="FILE|-", help="Also read URLs from these list files.")
+@list_options
 @click.option("-o", "--output", metavar="FILE|-", help="Write the bytes to this file; - is stdout (one URL only).")
 @click.option("-d", "--directory", metavar="DIR", help="Write the files into this directory; it is created if missing.")
 @click.option(
@@ -50,8 +64,11 @@ _LONG_WAY: Final = ("output", "directory", "sha256", "headers", "mirrors", "prio
 def command(call: Call, urls: tuple[str, ...], lists: tuple[str, ...], **how: Any) -> int:
     """Fetch URLs: plan, fetch, verify. Files that are already stored transfer zero bytes.
 
+    With -d, each file is placed when it is done, under the name that the list, the server or the URL gives it; if
+    other bytes have that name, the hash is added.
     With --workers, each process has its own `transfer.concurrency` transfers; below 512 items one process is used.
-    Exit 0 when all are stored, 3 when some failed for good, 4 when work is left, 5 when a stored file is damaged and
+    Invalid lines of a list are named and skipped; works without a file are counted.
+    Exit 0 when all are stored, 3 when some failed for good or were refused, 4 when work is left, 5 when a stored file is damaged and
     could not be fetched again.
     """
     if how["offline"]:
@@ -63,8 +80,8 @@ def command(call: Call, urls: tuple[str, ...], lists: tuple[str, ...], **how: An
 
         if (code := all_stored(call, urls, lists)) is not None:
             return code
-    requests = _requests(urls, lists, how)
     _check_places(call, how)
+    requests, refused = _requests(call, urls, lists, how)
     if how["output"] and len(requests) != 1:
         raise click.UsageError("-o takes exactly one URL; -d takes many")
     if how["output"] == STDOUT and (call.json or how["directory"]):
@@ -72,8 +89,8 @@ def command(call: Call, urls: tuple[str, ...], lists: tuple[str, ...], **how: An
     if how["dry_run"]:
         from longshore.cli.get.dry_run import preview
 
-        return preview(call, requests, refresh=how["refresh"] or how["force"])
-    return _get(call, requests, how)
+        return preview(call, requests, refused, refresh=how["refresh"] or how["force"])
+    return _get(call, requests, refused, how)
 
 
 def _check_places(call: Call, how: dict[str, Any]) -> None:
@@ -81,10 +98,12 @@ def _check_places(call: Call, how: dict[str, Any]) -> None:
     from pathlib import Path  # not loaded by the fast path
 
     from longshore.depot.output_paths import check_outside, check_target
+    from longshore.domain.places import check_is_path
 
     for name, option in (("output", "-o"), ("directory", "-d")):
         if how[name] == "":
             raise click.UsageError(f"{option} needs a name; this one is empty")
+        check_is_path(option, how[name] or "")
     if how["output"] == STDOUT:
         if stdout_is_closed():
             raise BadInput("stdout is closed: the bytes would go nowhere", hint="-o FILE gives them a name")
@@ -94,8 +113,13 @@ def _check_places(call: Call, how: dict[str, Any]) -> None:
         check_outside(Path(os.path.abspath(how["directory"])), call.settings)
 
 
-def _requests(urls: Iterable[str], lists: Iterable[str], how: dict[str, Any]) -> list[JobRequest]:
-    """Parse all arguments before any work starts; one that is not a URL fails the command."""
+def _requests(
+    call: Call, urls: Iterable[str], lists: Sequence[str], how: dict[str, Any]
+) -> tuple[list[JobRequest], dict[str, int]]:
+    """Parse all arguments before any work starts; one that is not a URL fails the command.
+
+    Invalid lines of lists are reported and skipped; also return how many there are.
+    """
     from longshore.domain.identity.requests import download_request
 
     given = list(urls)
@@ -108,11 +132,12 @@ def _requests(urls: Iterable[str], lists: Iterable[str], how: dict[str, Any]) ->
     except NotAUrl as error:
         error.hint = _meant(given)
         raise
-    if lists:
-        requests += _listed(lists)
     if not requests and not lists:
         raise click.UsageError("Missing argument 'URL …'.")
-    return requests
+    refused = {"refused": 0, "without_file": 0}
+    if lists or how["rejects"]:
+        requests += _listed(call, lists, how, refused)
+    return requests, refused
 
 
 def _meant(given: Iterable[str]) -> str | None:
@@ -130,68 +155,74 @@ def _header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _listed(lists: Iterable[str]) -> list[JobRequest]:
-    from longshore.cli.commands.add import Listed, opened
+def _listed(call: Call, lists: Sequence[str], how: dict[str, Any], refused: dict[str, int]) -> list[JobRequest]:
+    from longshore.cli.list_input import read_lists
 
     requests: list[JobRequest] = []
-    with ExitStack() as stack:
-        for name in lists:
-            listed = Listed(name, opened(name, stack), None, None)
-            requests += listed
-            if listed.bad:
-                bad = listed.bad[0]
-                raise BadInput(f"{listed.name}:{bad.line}: {bad.message}", hint="`longshore add` skips bad lines")
-            if listed.unknown:
-                say(f"{listed.name}: {listed.unknown_text()}")
+    with read_lists(lists, call.settings, url_column=how["url_column"], rejects=how["rejects"]) as opened:
+        for one in opened:
+            requests += one
+            one.report(call)
+            refused["refused"] += one.bad_count
+            refused["without_file"] += one.without_file
     return requests
 
 
-def _get(call: Call, requests: list[JobRequest], how: dict[str, Any]) -> int:
+def _get(call: Call, requests: list[JobRequest], refused: dict[str, int], how: dict[str, Any]) -> int:
     if how["workers"] < 2 or len(requests) < MANY:
-        return _got(call, requests, how)
+        return _got(call, requests, refused, how)
     from longshore.cli.multiprocess.assign_jobs import shared
 
     with shared(call, how) as shares:
-        return _got(call, requests, how, shares)
+        return _got(call, requests, refused, how, shares)
 
 
-def _got(call: Call, requests: list[JobRequest], how: dict[str, Any], shares: Distributor | None = None) -> int:
+def _got(
+    call: Call,
+    requests: list[JobRequest],
+    refused: dict[str, int],
+    how: dict[str, Any],
+    shares: Distributor | None = None,
+) -> int:
     from longshore.cli.get.fast_path import counts
-    from longshore.cli.get.place import place_results
-    from longshore.cli.output.event_output import event_printer, next_steps, summary_text
+    from longshore.cli.get.place import Placing, PlacingMeanwhile, place_results
+    from longshore.cli.output.event_output import event_printer, next_steps, refused_text, summary_text
     from longshore.cli.output.progress import show_progress
     from longshore.domain.kinds import TERMINAL
 
+    printer = event_printer(call, results=None if how["output"] == STDOUT else True)
     with call.depot(create=True) as depot:
-        with show_progress(call, event_printer(call, results=None if how["output"] == STDOUT else True)) as (
-            score,
-            listen,
-        ):
+        placing = Placing(call, depot, requests, how)
+        meanwhile = PlacingMeanwhile(placing, depot, requests) if how["directory"] else None
+        with show_progress(call, printer) as (score, listen), meanwhile.running() if meanwhile else nullcontext():
             score.total = len(requests)
+            heard = meanwhile.listener(listen) if meanwhile else listen
             got = depot.get(
                 requests,
                 refresh=how["refresh"],
                 force=how["force"],
                 max_wait_s=how["max_wait"],
-                on_note=shares.attend(listen) if shares else listen,
+                on_note=shares.attend(heard) if shares else heard,
                 handle_signals=True,
                 helpers=shares,
             )
             if shares:
                 shares.tell_rest(got, depot.ledger.now())
         lost: list[Got] = []  # recorded as stored, but damaged
-        placed = place_results(call, depot, requests, got, how, lost)
+        placed = place_results(placing, depot, requests, got, how, lost)
         score.held -= sum(one.held_before for one in lost)
         score.failed += len(lost)
     if call.json:
         held = sum(one.held_before and one.ok for one in got) - sum(one.held_before for one in lost)
-        call.output.record("summary", counts([one.status.value for one in got], held) | {"bytes": score.bytes})
+        told = counts([one.status.value for one in got], held) | refused
+        call.output.record("summary", told | {"bytes": score.bytes})
     elif call.verbosity >= 0:
-        say(summary_text(score))
+        say(summary_text(score) + refused_text(refused))
         left = sum(one.status not in TERMINAL for one in got)
         for line in next_steps(score, left, again="the same command") if len(got) > 1 or left else ():
             say(line)
-    return _code(depot, got, placed)
+    code = _code(depot, got, placed)
+    return SOME_FAILED if refused["refused"] and code in (OK, WORK_LEFT) else code
 
 
 def _code(depot: Depot, got: list[Got], placed: int) -> int:

@@ -8,6 +8,7 @@ import click
 
 from longshore.cli.filters import filtered, found_jobs, taken
 from longshore.cli.options import Call, common
+from longshore.cli.output.writer import short_moment
 
 
 @click.command("jobs")
@@ -15,7 +16,10 @@ from longshore.cli.options import Call, common
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N jobs [default: all].")
 @common
 def command(call: Call, limit: int | None, **given: Any) -> int:
-    """List jobs: id, status, stage, reason and URL. Lists all jobs unless --limit or a filter is given."""
+    """List jobs: id, status, stage, reason, last change and URL. Lists all jobs unless --limit or a filter is given.
+
+    Other commands take the last characters of an id (at least 6) instead of all of it.
+    """
     from longshore.cli.output.job_fields import job_facts
     from longshore.domain.policy.redaction import LONGEST, shortened
 
@@ -31,6 +35,7 @@ def command(call: Call, limit: int | None, **given: Any) -> int:
                     facts["status"].ljust(10),
                     facts["stage"].ljust(17),
                     (facts["reason"] or "-").ljust(17),
+                    short_moment(job.updated_at),
                 )
                 item = facts["url"] or facts["work_id"] or facts["job_type"]
                 call.output.text("  ".join([*words, shortened(item, LONGEST)]))

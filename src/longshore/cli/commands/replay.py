@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from longshore.cli.job_ids import full_ids
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import say
 
@@ -17,7 +18,7 @@ def command(call: Call, ids: tuple[str, ...]) -> int:
     A download is fetched again. Prints the new jobs; `longshore run` runs them.
     """
     with call.depot() as depot:
-        for job_id in ids:
+        for job_id in full_ids(depot.ledger, call.scope, ids):
             planned = depot.replay(job_id)
             if call.json:
                 facts = {"job_id": planned.job_id, "retry_of": job_id, "created": planned.created}

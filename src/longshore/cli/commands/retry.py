@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from longshore.cli.filters import filtered, is_empty, matching, taken
+from longshore.cli.job_ids import full_ids
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import say
 
@@ -31,7 +32,7 @@ def command(call: Call, ids: tuple[str, ...], *, all_: bool, dry_run: bool, **gi
         chosen["statuses"] = ("failed",)
     made = 0
     with call.ledger() as ledger:
-        wanted = list(ids) or matching(ledger, call.scope, chosen)
+        wanted = full_ids(ledger, call.scope, ids) or matching(ledger, call.scope, chosen)
         for start in range(0, len(wanted), BATCH):
             batch = wanted[start : start + BATCH]
             again = batch if dry_run else [one.job_id for one in ledger.retry(call.scope, batch) if one.created]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from longshore.cli.job_ids import full_id
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import moment, size
 
@@ -17,11 +18,15 @@ if TYPE_CHECKING:
 @click.argument("job_id", metavar="JOB")
 @common
 def command(call: Call, job_id: str) -> int:
-    """Show one job: its state, its results and its timeline."""
+    """Show one job: its state, its results and its timeline.
+
+    The last characters of the id are enough, at least 6, if no other job's id ends with them.
+    """
     from longshore.cli.output.event_output import remedy
     from longshore.cli.output.job_fields import job_facts
 
     with call.ledger() as ledger:
+        job_id = full_id(ledger, call.scope, job_id)
         job = ledger.job(call.scope, job_id)
         timeline = ledger.timeline(call.scope, job_id)
         artifacts = [artifact_facts(one) for one in ledger.results(call.scope, job_id)]
@@ -74,6 +79,10 @@ def _plain(record: Any) -> dict[str, Any]:
     }
 
 
+def _shown(name: str, value: Any) -> Any:
+    return moment(value) if name.endswith("_at") and isinstance(value, int) else value
+
+
 def _public(value: Any) -> Any:
     """Remove pointers from recorded facts."""
     if isinstance(value, dict):
@@ -85,7 +94,9 @@ def story(timeline: Any) -> list[tuple[str, str]]:
     """Return events, claims and effects in chronological order."""
     lines: list[tuple[int, str]] = []
     for event in timeline.events:
-        detail = ", ".join(f"{name}={value}" for name, value in event.facts.items() if value not in (None, "", {}))
+        detail = ", ".join(
+            f"{name}={_shown(name, value)}" for name, value in event.facts.items() if value not in (None, "", {})
+        )
         lines.append((event.at, f"{event.kind:<12} {detail}"))
     lines += [
         (effect.started_at, f"effect       {effect.kind} {effect.state} (epoch {effect.epoch})")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from longshore.cli.job_ids import full_ids
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import moment, say, size
 from longshore.errors import BadInput
@@ -47,6 +48,11 @@ def _with_service(
                 return await work(service)
 
     return asyncio.run(run())
+
+
+def _full_ids(call: Call, given: Sequence[str]) -> list[str]:
+    with call.ledger() as ledger:
+        return full_ids(ledger, call.scope, given)
 
 
 @command.command("add")
@@ -138,6 +144,7 @@ def _row(job: Tracked) -> list[object]:
 @common
 def show(call: Call, job_id: str) -> int:
     """Show one torrent job."""
+    (job_id,) = _full_ids(call, [job_id])
 
     async def work(service: TorrentService) -> tuple[Tracked, dict[str, Any], list[dict[str, Any]]]:
         job = await service.show(call.scope, job_id)
@@ -188,9 +195,10 @@ def _told(file: dict[str, Any]) -> list[object]:
 @common
 def cancel(call: Call, job_ids: tuple[str, ...], *, delete_files: bool) -> int:
     """Cancel torrent jobs; the client's torrent is removed with its last job."""
+    wanted = _full_ids(call, job_ids)
 
     async def work(service: TorrentService) -> list[Tracked]:
-        return [await service.cancel(call.scope, job_id, with_files=delete_files) for job_id in job_ids]
+        return [await service.cancel(call.scope, job_id, with_files=delete_files) for job_id in wanted]
 
     waiting = False
     for job in _with_service(call, work):

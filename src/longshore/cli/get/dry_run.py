@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from longshore.cli.options import Call
+from longshore.cli.output.event_output import refused_text
 from longshore.cli.output.writer import say
+from longshore.cli.run_command import OK, SOME_FAILED
 from longshore.domain.kinds import TERMINAL, Status
 from longshore.domain.policy.redaction import LONGEST, safe_url, shortened
 from longshore.errors import NoDepot
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 BATCH = 1_000
 
 
-def preview(call: Call, requests: list[JobRequest], *, refresh: bool) -> int:
+def preview(call: Call, requests: list[JobRequest], refused: dict[str, int], *, refresh: bool) -> int:
     """Report for each request whether it is new, stored, in progress or to be retried."""
     known = _known(call, requests)
     counts: dict[str, int] = {}
@@ -30,10 +32,14 @@ def preview(call: Call, requests: list[JobRequest], *, refresh: bool) -> int:
         else:
             call.output.text(f"{plan:<10} {shortened(url, LONGEST)}")
     if call.json:
-        call.output.record("summary", {"dry_run": True, "items": len(requests), **counts})
+        call.output.record("summary", {"dry_run": True, "items": len(requests), **counts, **refused})
     elif call.verbosity >= 0:
-        say(", ".join(f"{count} {plan}" for plan, count in counts.items()) + "; nothing was done")
-    return 0
+        say(
+            ", ".join(f"{count} {plan}" for plan, count in counts.items())
+            + refused_text(refused)
+            + "; nothing was done"
+        )
+    return SOME_FAILED if refused["refused"] else OK
 
 
 def decision(planned: Planned | None, *, refresh: bool) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 5_000  # keys in one query
 FIRST: Final = 200  # in the first query, which is the only one for most lists with new URLs
+NONE_REFUSED: Final = {"refused": 0, "without_file": 0}
 _POINTER: Final = StoredResult._fields.index("pointer")
 _SIZE: Final = StoredResult._fields.index("size_bytes")
 
@@ -103,7 +104,7 @@ def _tell(call: Call, urls: Sequence[str], rows: Iterable[Row]) -> None:
     held = [named[plain_key(url)] for url in urls]
     _tell_each(call, urls, held)
     if call.json:
-        call.output.record("summary", counts([one.status for one in held], len(held)) | {"bytes": 0})
+        call.output.record("summary", counts([one.status for one in held], len(held)) | NONE_REFUSED | {"bytes": 0})
         return
     from longshore.cli.output.event_output import summary_text
     from longshore.cli.output.progress import ProgressCounts

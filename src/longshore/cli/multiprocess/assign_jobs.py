@@ -122,7 +122,7 @@ class Distributor:
 def shared(call: Call, how: dict[str, Any]) -> Iterator[Distributor]:
     """Start the workers of a `get`, before the ledger is opened."""
     words = [*arguments(call, how), "--named"]
-    if not call.json and call.verbosity < 0:
+    if not call.json and call.verbosity < 0 and not how["directory"]:  # for -d the parent has to know which are done
         words.append("--counted")
     with supervised(words, how["workers"]) as workers:
         yield Distributor(workers)

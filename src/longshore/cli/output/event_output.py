@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -115,6 +115,12 @@ def summary_text(score: ProgressCounts) -> str:
     words += [("canceled", score.canceled), ("tried again", score.retries)]
     counted = [f"{count} {word}" for word, count in words if count or word == "completed"]
     return ", ".join([*counted, size(score.bytes)])
+
+
+def refused_text(refused: Mapping[str, int]) -> str:
+    """Return the lines of lists that did not become jobs, for the end of a summary."""
+    words = {"refused": "refused", "without_file": "without a file"}
+    return "".join(f", {refused[name]} {word}" for name, word in words.items() if refused[name])
 
 
 def next_steps(score: ProgressCounts, left: int, *, again: str) -> list[str]:

@@ -81,6 +81,11 @@ def moment(micros: int) -> str:
     )
 
 
+def short_moment(micros: int) -> str:
+    """Write a time of the ledger for a person: to the second, in UTC."""
+    return moment(micros)[:19].replace("T", " ") + "Z"
+
+
 def size(nbytes: float) -> str:
     """Write a number of bytes for a person."""
     unit = 0

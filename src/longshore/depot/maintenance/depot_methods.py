@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from longshore.depot.depot_context import DepotContext, in_thread
 from longshore.depot.maintenance.gc import Collection, collect
@@ -67,12 +66,23 @@ class Maintenance:
         The bytes are hashed while they are copied. If the blob is damaged, no file is created: the blob is quarantined,
         its artifacts are marked missing, and `BlobDamaged` is raised.
         """
+        return await in_thread(lambda: self.place_blocking(artifact, target, mode=mode, overwrite=overwrite))
+
+    def place_blocking(
+        self,
+        artifact: Artifact,
+        target: str | os.PathLike[str],
+        *,
+        mode: Mode = "reflink",
+        overwrite: bool = False,
+    ) -> Path:
+        """Do the work of `place` in this thread; several threads may place at the same time."""
         path = Path(target)
         check_target(path, self._depot.settings)
         try:
-            await in_thread(_place, self._depot.store, artifact, path, mode, overwrite)
+            place(self._depot.store, artifact.scope, artifact.pointer, path, mode=mode, overwrite=overwrite)
         except (BlobDamaged, NotFound):
-            await self._lose(artifact)
+            self._lose(artifact)
             raise
         return path
 
@@ -83,17 +93,11 @@ class Maintenance:
         )
         if await in_thread(self._depot.store.prove, blob, artifact.scope, "reading"):
             return True
-        await self._lose(artifact)
+        await in_thread(self._lose, artifact)
         return False
 
-    async def _lose(self, artifact: Artifact) -> None:
+    def _lose(self, artifact: Artifact) -> None:
         """Mark every artifact with the bytes of this one as missing, unless an intact blob has replaced it."""
-        if self._depot.ledger.frozen or await in_thread(
-            self._depot.store.sizes, artifact.scope, [artifact.pointer]
-        ) != [None]:
+        if self._depot.ledger.frozen or self._depot.store.sizes(artifact.scope, [artifact.pointer]) != [None]:
             return
-        await self._depot.ledger.write_async(mark_damaged, artifact.scope, artifact.sha256)
-
-
-def _place(store: Any, artifact: Artifact, target: Path, mode: Mode, overwrite: bool) -> None:
-    place(store, artifact.scope, artifact.pointer, target, mode=mode, overwrite=overwrite)
+        self._depot.ledger.write(mark_damaged, artifact.scope, artifact.sha256)

@@ -78,6 +78,18 @@ _IN_ZIP: Final = tuple(
         (b"META-INF/MANIFEST.MF", "application/java-archive", ".jar"),
     )
 )
+# The extension of each media type that the bytes or a server name, without its dot.
+EXTENSIONS: Final = {
+    **{one.media_type: one.ext[1:] for one in (_HTML, _PDF, _ZIP, _TEXT, _JSON, _XML, _SVG, _MP4)},
+    **{one.media_type: one.ext[1:] for _, _, one in _MAGIC},
+    **{one.media_type: one.ext[1:] for _, one in _IN_ZIP},
+    "text/csv": "csv",
+    "text/tab-separated-values": "tsv",
+    "text/markdown": "md",
+    "text/xml": "xml",
+    "application/xhtml+xml": "html",
+    "application/x-ndjson": "jsonl",
+}
 _HTML_START = re.compile(
     rb"(?:\s|<!--.*?-->)*<(?:!doctype\s+html|html|head|body|title|meta|script|style|iframe|h1|div|table|center)[\s>/]",
     re.IGNORECASE | re.DOTALL,

@@ -19,7 +19,7 @@ from longshore.errors import Reasoned
 
 OF_THE_OBJECT: Final = ("digest", "repr-digest")
 OF_THE_MESSAGE: Final = "content-digest"
-KEPT_FIELDS: Final = ("content-type", "repr-digest", "digest", "vary", "date")
+KEPT_FIELDS: Final = ("content-type", "content-disposition", "repr-digest", "digest", "vary", "date")
 _STRUCTURED = re.compile(r"\s*([a-z0-9-]+)\s*=\s*:([A-Za-z0-9+/=]*):\s*(?:;[^,]*)?\Z", re.IGNORECASE)
 _OLD_DIGEST = re.compile(r"\s*([A-Za-z0-9-]+)=([A-Za-z0-9+/=]+)\s*\Z")
 _NAMES: Final = {"sha-256": ("sha256", 32), "sha-512": ("sha512", 64)}

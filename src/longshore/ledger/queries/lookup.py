@@ -25,6 +25,17 @@ def job(tx: Tx, scope: Scope, job_id: str) -> Job:
     return job_of(row)
 
 
+def ids_like(tx: Tx, scope: Scope, short: str, at_most: int) -> list[str]:
+    """Return the ids of jobs that begin or end with `short`, which has hexadecimal digits and dashes only.
+
+    Ids sort by time, so jobs of one list begin alike: only the end of an id is short and unique.
+    """
+    check_scope(scope)
+    tx.enter(scope.tenant_id)
+    wanted = {"beginning": f"{short}%", "ending": f"%{short}", "many": at_most}
+    return [str(job_id) for (job_id,) in tx.all("job_ids_like", **wanted, **scope._asdict())]
+
+
 def current_job(tx: Tx, scope: Scope, job_type: str, key: str) -> Job | None:
     """Return the job that a key means now."""
     check_scope(scope)

@@ -18,6 +18,12 @@ SELECT {artifact}
 -- job_row --
 SELECT {job} FROM jobs AS j WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = :job_id
 
+-- job_ids_like --
+SELECT job_id FROM jobs
+ WHERE tenant_id = :tenant_id AND project_id = :project_id
+   AND (job_id LIKE :beginning OR job_id LIKE :ending)
+ ORDER BY job_id LIMIT :many
+
 -- job_stage --
 SELECT stage FROM jobs WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from longshore.domain.file_names import disposition_name
 from longshore.domain.model import Blob, Lease, NewArtifact
 from longshore.domain.outcomes import Blame, Completed
 from longshore.domain.transfer.response_head import Head
@@ -28,6 +29,11 @@ class Received:
     blames: tuple[Blame, ...] = ()  # candidates that failed before
     caller: str | None = None  # who asked, if that is more than the request's own headers
 
+    @property
+    def name(self) -> str | None:
+        """The display name: the request's, otherwise the server's."""
+        return self.lease.job.request.name or disposition_name(self.head.headers.get("content-disposition"))
+
     def record(self) -> dict[str, Any]:
         """Return what adoption needs after a crash."""
         head, validators = self.head, lasting_validators(self.head)
@@ -43,6 +49,8 @@ class Received:
             record["caller"] = self.caller
         if not head.delimited:
             record["unverified_length"] = True
+        if (name := self.name) is not None:
+            record["name"] = name
         return record
 
     def completed(self, blob: Blob) -> Completed:
@@ -54,7 +62,7 @@ class Received:
         if self.staged.room is not None:
             self.facts |= self.staged.room.facts()
         return Completed(
-            artifacts=(NewArtifact(blob, name=self.lease.job.request.name),),
+            artifacts=(NewArtifact(blob, name=self.name),),
             validators=lasting_validators(self.head),
             final_url=self.head.url,
             vary=self.head.headers.get("vary"),
