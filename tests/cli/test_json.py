@@ -117,6 +117,7 @@ CALLS: Final[dict[str, Call]] = {
     "cancel": call("--all", types="cancel summary"),
     "replay": Call(lambda w: [w.job("completed")], "replayed"),
     "budget": call(types="budget"),
+    "hosts": call(types="host"),
     "serve": call("--port", "0", types="serving"),
     "verify": call(types="summary"),
     "reconcile": Call(lambda w: w.unnamed_blob() or [], "finding summary"),  # type: ignore[func-returns-value]

@@ -77,7 +77,12 @@ _ALL: Final = (
     Reason("prefix_mismatch", _F, "the server's bytes differ from the ones we hold", "tried once more from zero"),
     Reason("digest_mismatch", _F, "the bytes do not have the expected digest", "check the expected digest"),
     Reason("size_mismatch", _P, "the bytes do not have the expected size", "check the expected size"),
-    Reason("type_mismatch", _P, "the bytes are not of the expected type", "check the URL; see the quarantined body"),
+    Reason(
+        "type_mismatch",
+        _P,
+        "the bytes are not of the expected type",
+        "check the URL; look at the body in .staging/quarantine of the store",
+    ),
     Reason("html_page", _P, "an HTML page came instead of the file", "the file may need a login or another URL"),
     Reason(
         "blocked_challenge",

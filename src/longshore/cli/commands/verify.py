@@ -88,10 +88,20 @@ def tell_report(call: Call, command_name: str, report: Report, *, dry_run: bool 
     if call.json:
         call.output.record("summary", {"command": command_name, **counts, "dry_run": dry_run})
     elif call.verbosity >= 0:
-        found = f"{len(report.findings)} findings, {healed} healed" if report.findings else "nothing found"
-        say(f"{report.checked} checked, {size(report.bytes)}: {found}")
+        say(_total(command_name, report, healed))
         for remedy in report.remedies:
             say(f"  → {remedy}")
+
+
+def _total(command_name: str, report: Report, healed: int) -> str:
+    """Return the last line of a report."""
+    if report.findings:
+        found = f"{len(report.findings)} findings, {healed} healed"
+        return f"{report.checked} blobs checked, {size(report.bytes)}: {found}"
+    if command_name == "verify":
+        blobs = "the one blob" if report.checked == 1 else f"all {report.checked} blobs"
+        return f"{blobs} verified, {size(report.bytes)}" if report.checked else "no blobs to verify"
+    return f"{report.checked} blobs checked: rows and files agree"
 
 
 def _progress(call: Call) -> Callable[[int, int], None]:

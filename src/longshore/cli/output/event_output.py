@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
-from longshore.cli.output.writer import say, size
+from longshore.cli.output.writer import duration, say, size
 from longshore.domain.policy.redaction import LONGEST, safe_url
 from longshore.domain.reasons import reason_named
 from longshore.domain.run_events import RunEvent
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 # These do not count as attempts and the job waits without limit, so the user must see the cause.
 FOR_A_PERSON: Final = frozenset({"disk_full", "disk_error", "store_unavailable", "path_unmapped"})
+# What a run waits for besides the reasons of failures.
+_MEANINGS: Final = {"paused": "by a person", "silent": "it was asked and sends nothing"}
 
 
 def event_printer(call: Call, *, results: bool | None = True) -> Callable[[RunEvent], None]:
@@ -40,18 +43,28 @@ def event_printer(call: Call, *, results: bool | None = True) -> Callable[[RunEv
             waits.add(note.facts["reason"])  # once per reason
             _waits(_fit_to_print(note, LONGEST))
         elif note.kind == "waiting" and call.verbosity > -2:
-            say(waiting_text(note))
+            say(waiting_text(note.facts))
 
     return tell
 
 
-def waiting_text(note: RunEvent) -> str:
+def waiting_text(facts: Mapping[str, Any]) -> str:
     """Return a message with the waiting jobs, the cause and the end of the wait."""
-    facts = note.facts
-    what = facts["host"] or "other workers"
-    end = "it answers" if facts["reason"] == "silent" else "it is resumed"
-    until = f"until {facts['until'] or end}"
-    return f"waiting   {facts['jobs']} job(s) for {what}: {facts['reason']}, {until}"
+    reason, until = facts["reason"], facts["until"]
+    if until is None:
+        end = "it answers" if reason == "silent" else "`longshore hosts resume`"
+    else:
+        left = (datetime.fromisoformat(until) - datetime.now(UTC)).total_seconds()
+        end = until if left < 1 else f"{until} ({duration(left)})"
+    why = f" ({_meaning(reason)})" if _meaning(reason) else ""
+    return f"waiting   {facts['jobs']} job(s) for {facts['host'] or 'other workers'}: {reason}{why}, until {end}"
+
+
+def _meaning(reason: str) -> str:
+    try:
+        return reason_named(reason).meaning
+    except KeyError:
+        return _MEANINGS.get(reason, "")
 
 
 def _waits(note: RunEvent) -> None:

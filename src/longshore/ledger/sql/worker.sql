@@ -110,6 +110,14 @@ SELECT l.host, CASE WHEN h.paused = 1 THEN 'paused' WHEN h.cooldown_until > :now
  WHERE l.ready = 1 AND l.parked_until IS NOT NULL AND l.tenant_id = :tenant_id AND l.project_id = :project_id
  ORDER BY 4 DESC, l.host LIMIT :many
 
+-- waits_resting --
+-- Jobs of hosts that rest or are paused, whose lanes no claim has parked yet.
+SELECT h.host, CASE WHEN h.paused = 1 THEN 'paused' ELSE h.reason END, CASE WHEN h.paused = 1 THEN :never ELSE h.cooldown_until END,
+       (SELECT count(*) FROM jobs AS j WHERE j.lane_id = l.lane_id AND j.ready = 1)
+  FROM hosts AS h JOIN lanes AS l ON l.host = h.host AND l.tenant_id = :tenant_id AND l.project_id = :project_id
+ WHERE (h.paused = 1 OR h.cooldown_until > :now) AND l.ready = 1 AND l.parked_until IS NULL
+ ORDER BY 4 DESC, h.host LIMIT :many
+
 -- waits_leased --
 -- The leases of other workers. (The + makes SQLite start from the live leases, not the tenant.)
 SELECT count(*), min(lease_until) FROM jobs

@@ -289,7 +289,7 @@ class Receiver:
             fault = self._page_fault(lease, head, first)
         if fault is not None:
             if kind_of(fault.reason) in _WORTHLESS:
-                await self._thread(
+                kept = await self._thread(
                     self._store.quarantine_body,
                     lease.scope,
                     lease.job_id,
@@ -297,6 +297,8 @@ class Receiver:
                     body,
                     f"{fault.reason}: {fault}",
                 )
+                if kept:
+                    fault.args = (f"{fault}; the body is kept in quarantine as {kept}",)
             raise fault
         failpoints.hit("stream.judged")
         content_type = content_checks.content_type(first, head.media_type, sniffed=sniffed)
