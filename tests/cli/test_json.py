@@ -144,6 +144,7 @@ OTHER_FORMS: Final = {  # of commands that can say more than one thing
     "verify --full": (["verify", "--full"], "finding summary", 5),
     "export failures": (["export", "failures"], "list_item", 0),
     "export file": (["export", "csv", "-o", "manifest.csv"], "summary", 0),
+    "config set": (["config", "set", "tenant", "default"], "config", 0),
     "config path": (["config", "path"], "config_path", 0),
     "retry --dry-run": (["retry", "--all", "--dry-run"], "retried summary", 0),
     "reconcile --dry-run": (["reconcile", "--dry-run"], "finding summary", 5),
@@ -200,7 +201,7 @@ def test_every_schema_is_of_a_line_that_some_test_sees() -> None:
     shipped = {path.stem for path in (SOURCES / "longshore" / "cli" / "schemas").glob("*.json")}
     seen = {kind for one in CALLS.values() for kind in one.types.split()}
     seen |= {kind for _, types, _ in OTHER_FORMS.values() for kind in types.split()}
-    elsewhere = {"error", "progress", "canceled", "waiting"}  # below, test_run and test_waiting
+    elsewhere = {"error", "progress", "canceled", "waiting", "stopped"}  # below, test_run, test_waiting and test_policy
     assert shipped == seen | elsewhere
 
 

@@ -157,5 +157,7 @@ _WAITING = (
         metavar="S",
         help="Give up after S seconds without a finished job or a byte of a body (exit 4).",
     ),
-    click.option("--offline", is_flag=True, help="Open no connections; URLs that are not stored fail with `offline`."),
+    click.option(
+        "--offline", is_flag=True, help="Open no connections; URLs that are not stored wait (reason `offline`, exit 4)."
+    ),
 )

@@ -102,7 +102,7 @@ class Getter:
                 scope=where, job_ids=waiting, max_wait_s=max_wait_s, on_note=ends, handle_signals=handle_signals
             )
         got = await self._outcomes(where, requests, planned, over, held, ended, ends)
-        self._tell_over(where, [one for one in got if one.job_id in over], listener)
+        self._tell_over(where, {one.job_id: one for one in got if one.job_id in over}.values(), listener)
         return got
 
     def _beginner(self, listener: Listener | None, helpers: Helpers | None) -> Begin:
@@ -175,13 +175,9 @@ class Getter:
         self, scope: Scope, requests: Sequence[JobRequest], *, again: Again, begin: Begin, max_wait_s: float | None
     ) -> list[Planned]:
         """Plan in batches. Duplicates are planned once, because helpers may have finished the first already."""
-        first: dict[tuple[str, str | int, Expect], int] = {}
-        same = [
-            first.setdefault((one.job_type, place if one.key is None else one.key, one.expect), place)
-            for place, one in enumerate(requests)
-        ]
+        same = first_places(requests)
         planned: dict[int, Planned] = {}
-        left = iter(first.values())
+        left = iter(dict.fromkeys(same))
         while places := list(islice(left, BATCH)):
             batch = [requests[place] for place in places]
             jobs = await answered(
@@ -268,7 +264,7 @@ class Getter:
             attempts=job.attempts,
         )
 
-    def _tell_over(self, scope: Scope, over: Sequence[Got], listener: Listener | None) -> None:
+    def _tell_over(self, scope: Scope, over: Iterable[Got], listener: Listener | None) -> None:
         """Report jobs that had ended before this call: held, or failed for good."""
         if listener is None:
             return
@@ -276,6 +272,20 @@ class Getter:
         for got in over:
             kind: Kind = "held" if got.artifact else "failed"
             listener(RunEvent(kind, now, scope, got.job_id, safe_url(got.url or ""), facts_of(got)))
+
+
+def first_places(requests: Sequence[JobRequest]) -> list[int]:
+    """Return for each request the place of the first one that is the same job."""
+    first: dict[tuple[str, str | int, Expect], int] = {}
+    return [
+        first.setdefault((one.job_type, place if one.key is None else one.key, one.expect), place)
+        for place, one in enumerate(requests)
+    ]
+
+
+def job_count(requests: Sequence[JobRequest]) -> int:
+    """Count the jobs that requests make; the same request twice is one job."""
+    return len(set(first_places(requests)))
 
 
 def facts_of(got: Got) -> dict[str, Any]:

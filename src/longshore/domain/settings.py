@@ -120,6 +120,9 @@ class NetworkSettings(Section):
     ca_file: str | None = key(None, "PEM file of certificate authorities instead of the system's")
     netrc: str | None = key(None, "netrc file with credentials; none is read unless named")
     known_hosts: str | None = key(None, "keys of SFTP servers instead of ~/.ssh/known_hosts")
+    max_refusals: int = key(
+        20, "refusals in a row for which one setting is to blame, after which a run stops; 0 = never", least=0
+    )
     host_keys: str = key("strict", "SFTP servers whose key is unknown: `strict` refuses, `accept_new` learns it")
 
     def check(self) -> None:
@@ -359,7 +362,7 @@ class Settings(Section):
     store: str = key("", "store: a path, s3://… or postgresql://…; empty means `store` in the depot")
     tenant: str = key("default", "tenant of the command line")
     project: str = key("default", "project of the command line")
-    offline: bool = key(False, "never open a connection; what is not held fails with `offline`")
+    offline: bool = key(False, "never open a connection; jobs whose bytes are not stored wait (reason `offline`)")
     network: NetworkSettings = NetworkSettings()
     transfer: TransferSettings = TransferSettings()
     credentials: CredentialsSettings = CredentialsSettings()

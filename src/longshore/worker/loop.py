@@ -40,6 +40,7 @@ from longshore.domain.kinds import kind_of
 from longshore.domain.model import SECOND, Lease, Micros, Scope
 from longshore.domain.outcomes import Canceled, Completed, Deferred, Outcome, Released, Reused
 from longshore.domain.policy.disk_space import Lack
+from longshore.domain.policy.refusals import Refusals
 from longshore.domain.policy.retry import Failure, Past, next_outcome
 from longshore.domain.transfer import mirrors
 from longshore.errors import LeaseLost, LedgerError, LongshoreError, Unavailable
@@ -82,6 +83,7 @@ class Worker:
             lambda: len(self._held) > self._ending, self._settler.hurry, None, lambda: tools.silent.byte_at
         )
         self._progress_at = time.monotonic()
+        self._refusals = Refusals()
         self.result = RunResult()
 
     # ── from outside ──
@@ -158,10 +160,12 @@ class Worker:
 
     async def run(self, options: RunOptions) -> RunResult:
         """Claim and run jobs until none is left, the wait times out or a stop is requested."""
-        self._options = options
+        self._options = options  # a permanent worker serves others, too: it does not stop
+        self._refusals = Refusals(0 if options.forever else self._settings.network.max_refusals)
         self._named = None if options.job_ids is None else dict.fromkeys(options.job_ids)
         self._expecting = options.more is not None
-        heart = Heartbeat(self._ledger, self._settings.lease, self._leases, self._on_lost, self._on_cancel)
+        leases = lambda: [held.lease for held in self._held.values()]  # noqa: E731 -- short
+        heart = Heartbeat(self._ledger, self._settings.lease, leases, self._on_lost, self.cancel)
         self._patience.limit_s = None if options.forever else options.max_wait_s
         async with self._patience, heart, BackgroundTasks(self, self._tools):
             try:
@@ -174,8 +178,8 @@ class Worker:
         idle = 0
         while not self._draining:
             self._wake.clear()
-            if self._tools.watch.failure is not None:
-                self._drain_now("the event listener failed")
+            if (why := self._tools.watch.ends_run(self._refusals)) is not None:
+                self._drain_now(why)
                 return
             try:
                 if await self._claim(options):
@@ -189,7 +193,7 @@ class Worker:
                     return
                 elif (due := await self._due(options)) is None and not options.forever:
                     return
-                elif self._waited_enough(options):
+                elif self._waited_enough(options) or (self._settings.offline and not options.forever):
                     self.result.left = True
                     return
                 else:
@@ -389,6 +393,7 @@ class Worker:
 
     async def _end(self, held: RunningLease, outcome: Outcome) -> None:
         lease, over, held.ending = held.lease, False, True
+        outcome = self._refusals.judged(outcome)
         self._ending += 1
         self._wake.set()
         try:
@@ -427,15 +432,9 @@ class Worker:
 
     # ── leases as a whole ──
 
-    def _leases(self) -> list[Lease]:
-        return [held.lease for held in self._held.values()]
-
     def _on_lost(self, key: tuple[str, int]) -> None:
         if held := self._held.get(key):
             held.stop(None)
-
-    def _on_cancel(self, job_id: str) -> None:
-        self.cancel([job_id])
 
     async def _finish(self) -> None:
         """Wait for running transfers within the limit, stop the rest, and write every outcome."""

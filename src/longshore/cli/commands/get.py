@@ -51,8 +51,8 @@ def command(call: Call, urls: tuple[str, ...], lists: tuple[str, ...], **how: An
     """Fetch URLs: plan, fetch, verify. Files that are already stored transfer zero bytes.
 
     With --workers, each process has its own `transfer.concurrency` transfers; below 512 items one process is used.
-    Exit 0 when all are stored, 3 when some failed for good, 4 when work is left, 5 when a stored file is damaged and
-    could not be fetched again.
+    Exit 0 when all are stored, 3 when some failed for good (also if work is left), 4 when work is left or after
+    `network.max_refusals` refusals in a row, 5 when a stored file is damaged and could not be fetched again.
     """
     if how["offline"]:
         if how["force"]:
@@ -160,14 +160,15 @@ def _got(call: Call, requests: list[JobRequest], how: dict[str, Any], shares: Di
     from longshore.cli.get.place import place_results
     from longshore.cli.output.event_output import event_printer, next_steps, summary_text
     from longshore.cli.output.progress import show_progress
-    from longshore.domain.kinds import TERMINAL
+    from longshore.depot.get import job_count
+    from longshore.domain.kinds import TERMINAL, Status
 
     with call.depot(create=True) as depot:
         with show_progress(call, event_printer(call, results=None if how["output"] == STDOUT else True)) as (
             score,
             listen,
         ):
-            score.total = len(requests)
+            score.total = job_count(requests)
             got = depot.get(
                 requests,
                 refresh=how["refresh"],
@@ -181,25 +182,32 @@ def _got(call: Call, requests: list[JobRequest], how: dict[str, Any], shares: Di
                 shares.tell_rest(got, depot.ledger.now())
         lost: list[Got] = []  # recorded as stored, but damaged
         placed = place_results(call, depot, requests, got, how, lost)
-        score.held -= sum(one.held_before for one in lost)
-        score.failed += len(lost)
+    jobs = list({one.job_id: one for one in got}.values())  # a list may name an item twice
+    gone = {one.job_id for one in lost}
+    score.held = sum(one.held_before and one.ok and one.job_id not in gone for one in jobs)
+    score.completed = sum(one.ok and not one.held_before and one.job_id not in gone for one in jobs)
+    score.failed = sum(one.status is Status.FAILED for one in jobs) + len(gone)
+    score.canceled = sum(one.status is Status.CANCELED for one in jobs)
     if call.json:
-        held = sum(one.held_before and one.ok for one in got) - sum(one.held_before for one in lost)
-        call.output.record("summary", counts([one.status.value for one in got], held) | {"bytes": score.bytes})
+        counted = counts([one.status.value for one in jobs], score.held, len(got))
+        call.output.record("summary", counted | {"bytes": score.bytes})
     elif call.verbosity >= 0:
         say(summary_text(score))
-        left = sum(one.status not in TERMINAL for one in got)
-        for line in next_steps(score, left, again="the same command") if len(got) > 1 or left else ():
+        left = sum(one.status not in TERMINAL for one in jobs)
+        for line in next_steps(score, left, again="the same command") if len(jobs) > 1 or left else ():
             say(line)
-    return _code(depot, got, placed)
+    return _code(depot, got, placed, refused=score.refused is not None)
 
 
-def _code(depot: Depot, got: list[Got], placed: int) -> int:
+def _code(depot: Depot, got: list[Got], placed: int, *, refused: bool) -> int:
+    """Return the exit code: a signal wins, then refusals that left work (4), failures (3), and work that is left (4)."""
     from longshore.domain.kinds import TERMINAL
 
     stopped = depot.aio.runner.result.stopped_by
     if stopped in {"SIGINT", "SIGTERM"}:
         return code_of_signal(stopped)
+    if refused and not all(one.status in TERMINAL for one in got):
+        return WORK_LEFT
     if any(one.status in TERMINAL and not one.ok for one in got):
         return SOME_FAILED
     if not all(one.ok for one in got):

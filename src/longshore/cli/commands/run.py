@@ -5,19 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from longshore.cli.options import Call, common, waiting
 from longshore.cli.output.writer import say
 from longshore.cli.run_command import OK, SOME_FAILED, WORK_LEFT, code_of_signal
+from longshore.domain.run_events import REFUSED
 
 if TYPE_CHECKING:
     from longshore.cli.multiprocess.child import ParentCommands
     from longshore.cli.output.progress import ProgressCounts
     from longshore.domain.run_events import Listener
     from longshore.ledger import Ledger
+
+FOLLOW_S: Final = 2.0  # how often the display counts the jobs that are left
 
 
 @click.command("run")
@@ -37,7 +40,8 @@ def command(call: Call, **how: Any) -> int:
     """Run jobs until none is left; wait for retries and for jobs that other workers have leased.
 
     The first SIGINT or SIGTERM drains, the second aborts; both are safe. With --workers, each process has its own
-    `transfer.concurrency` transfers. Exit 3 when a job failed for good in this run, 4 when work is left.
+    `transfer.concurrency` transfers. Exit 3 when a job failed for good in this run, also if work is left; 4 when work is
+    left and nothing failed, or when the run stopped after `network.max_refusals` refusals in a row.
     """
     if how["offline"]:
         call.flags["offline"] = True
@@ -92,24 +96,42 @@ def run_alone(call: Call, how: dict[str, Any], orders: ParentCommands | None = N
             orders.wake = depot.aio.notify
         jobs = counted(depot.ledger, call)
         with told(call, counted_only=how["counted"]) as (score, listen):
-            score.total = min(jobs["pending"] + jobs["processing"], how["limit"] or sys.maxsize) or None
-            result = depot.run(
-                scope=scope,
-                job_ids=() if orders else None,
-                more=orders.take if orders else None,
-                job_types=how["types"] or None,
-                forever=how["forever"],
-                max_wait_s=how["max_wait"],
-                limit=how["limit"],
-                on_note=listen,
-                details=(call.json or call.verbosity > 0) and not how["counted"],
-                handle_signals=True,
-            )
+            with follow_total(call, depot.ledger, score, jobs, how["limit"]):
+                result = depot.run(
+                    scope=scope,
+                    job_ids=() if orders else None,
+                    more=orders.take if orders else None,
+                    job_types=how["types"] or None,
+                    forever=how["forever"],
+                    max_wait_s=how["max_wait"],
+                    limit=how["limit"],
+                    on_note=listen,
+                    details=(call.json or call.verbosity > 0) and not how["counted"],
+                    handle_signals=True,
+                )
         jobs = counted(depot.ledger, call)
         # A run that reached its limit may have finished the last job; the counters show whether work is left.
         left = result.left and (not how["limit"] or scope is None or bool(jobs["pending"] + jobs["processing"]))
         summarize(call, jobs, score, left=left)
     return code_of(result.failed, stopped_by=result.stopped_by, left=left)
+
+
+@contextmanager
+def follow_total(
+    call: Call, ledger: Ledger, score: ProgressCounts, jobs: dict[str, int], limit: int | None = None
+) -> Iterator[None]:
+    """Keep the total of the display: the jobs that ended here and those that are left, whoever planned or ended them."""
+    from longshore.cli.output.progress import every
+
+    def count(now: dict[str, int]) -> None:
+        score.total = min(score.ended + now["pending"] + now["processing"], limit or sys.maxsize) or None
+
+    count(jobs)
+    if call.json or call.verbosity < 0:  # no display
+        yield
+        return
+    with every(FOLLOW_S, lambda: count(counted(ledger, call))):
+        yield
 
 
 @contextmanager
@@ -129,9 +151,11 @@ def told(call: Call, *, counted_only: bool) -> Iterator[tuple[ProgressCounts, Li
 
 
 def code_of(failed: int, *, stopped_by: str | None, left: bool) -> int:
-    """Return the exit code of a run."""
+    """Return the exit code of a run: a signal wins, then refusals (4), then failures (3), then work that is left (4)."""
     if stopped_by in {"SIGINT", "SIGTERM"}:
         return code_of_signal(stopped_by)
+    if stopped_by == REFUSED:  # a setting is missing: the queue is not to blame
+        return WORK_LEFT
     if failed:
         return SOME_FAILED
     return WORK_LEFT if left or stopped_by else OK

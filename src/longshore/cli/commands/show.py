@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @common
 def command(call: Call, job_id: str) -> int:
     """Show one job: its state, its results and its timeline."""
-    from longshore.cli.output.event_output import remedy
+    from longshore.cli.output.failure_lines import remedy
     from longshore.cli.output.job_fields import job_facts
 
     with call.ledger() as ledger:

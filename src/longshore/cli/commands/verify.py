@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from longshore.cli.options import Call, common
-from longshore.cli.output.progress import PLAIN_EVERY_S, on_terminal
-from longshore.cli.output.writer import say, size
+from longshore.cli.output.progress import PLAIN_EVERY_S
+from longshore.cli.output.writer import on_terminal, say, size
 from longshore.cli.run_command import DAMAGE, OK
 
 if TYPE_CHECKING:
