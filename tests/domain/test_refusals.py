@@ -17,7 +17,7 @@ def test_the_refusal_at_the_limit_is_the_last_that_fails() -> None:
     assert judged(refusals, REFUSED, REFUSED) == [REFUSED, REFUSED]
     assert refusals.reason is None
     assert judged(refusals, REFUSED, REFUSED, REFUSED) == [REFUSED, *[Released("forbidden_address")] * 2]
-    assert (refusals.reason, refusals.in_a_row) == ("forbidden_address", 3)
+    assert [refusals.reason, refusals.in_a_row] == ["forbidden_address", 3]
 
 
 def test_other_ends_begin_the_count_anew_and_waiting_does_not() -> None:

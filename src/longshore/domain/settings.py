@@ -143,6 +143,12 @@ class TransferSettings(Section):
     stall_s: float = key(60.0, "longest time without a byte of the body (reason `too_slow`)", least=0.001)
     min_speed_bytes_s: float = key(0.0, "slowest average (reason `too_slow`); 0 = no limit", least=0)
     speed_window_s: float = key(30.0, "time over which the average is taken", least=0.001)
+    max_rate: str = key(
+        "",
+        "bytes per second that all transfers receive together, such as `2M` (k, M, G are powers of 1024), or by local time "
+        "`500k 08:00-18:00, 0 otherwise`; empty or 0 = no limit",
+    )
+    max_rate_shares: int = key(1, "processes that share max_rate in equal parts; --workers sets it", least=1)
     chunk_bytes: int = key(256 * 1024, "bytes handed over at once", least=4096, most=1 << 28)
     segments: int = key(
         1,
@@ -157,6 +163,13 @@ class TransferSettings(Section):
     drain_s: float = key(
         3.0, "how long a first signal lets transfers end; what is longer is put down and resumed", least=0
     )
+
+    def check(self) -> None:
+        """Raise if the rate or its timetable is not understood."""
+        if self.max_rate:
+            from longshore.domain.policy.max_rate import parse_max_rate
+
+            parse_max_rate(self.max_rate)
 
 
 class CredentialSettings(Section):

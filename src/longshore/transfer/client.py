@@ -27,6 +27,7 @@ from longshore.transfer.file_threads import FileThreads
 from longshore.transfer.ftp import RemoteFile
 from longshore.transfer.header_lines import HeaderLine, as_received, as_written, check_header_values, credential_lines
 from longshore.transfer.multi_loop import MultiLoop
+from longshore.transfer.rate_limit import RateLimit
 from longshore.transfer.request import Answer, FetchRequest, Sink
 from longshore.transfer.stall_watchdog import Watchdog
 from longshore.transfer.tls import ca_file
@@ -54,6 +55,7 @@ class Transfer:
         self.policy = policy or NetworkPolicy()
         self._loop = asyncio.get_running_loop()
         self._reactor = MultiLoop(self._loop, connections=connections)
+        self.rate = RateLimit(settings.transfer)
         self._gate = DescriptorGate(settings.transfer.concurrency)
         self._files = FileThreads(self._loop)
         self._watchdog = Watchdog(self._loop, self._reactor, self._files, settings.transfer)
@@ -169,6 +171,7 @@ class Transfer:
         self, ask: FetchRequest, target: Target, headers: list[HeaderLine], sink: Sink | None, hops: tuple[str, ...]
     ) -> EasyHandle:
         """Send one request and return its handle when the response is complete."""
+        await self.rate.ready()
         await self._gate.enter()
         line: EasyHandle | None = None
         well = False
@@ -212,7 +215,9 @@ class Transfer:
         self._watchdog.wake()
         if target.scheme not in ("http", "https"):
             return self._file(target)
-        return self._idle.pop() if self._idle else EasyHandle(self._reactor, self._settings, self.policy, self._ca_file)
+        if self._idle:
+            return self._idle.pop()
+        return EasyHandle(self._reactor, self._settings, self.policy, self._ca_file, self.rate)
 
     def _file(self, target: Target) -> RemoteFile:
         credential = target.credential or self._credential(target)
@@ -220,7 +225,7 @@ class Transfer:
             if target.scheme == "sftp" and line.identity == (target.host, credential):
                 self._idle_files.remove(line)
                 return line
-        line = RemoteFile(self._files, self._settings, self.policy, self._ca_file)
+        line = RemoteFile(self._files, self._settings, self.policy, self._ca_file, self.rate)
         line.identify(target, credential)
         return line
 

@@ -24,6 +24,7 @@ from longshore.transfer.direct_receive import FROM, WORTH, DirectReceive, Open
 from longshore.transfer.header_lines import HeaderLine
 from longshore.transfer.multi_loop import Reactor
 from longshore.transfer.overrun import overrun
+from longshore.transfer.rate_limit import RateLimit
 from longshore.transfer.request import FetchRequest, Sink
 from longshore.transfer.request_limit import RequestLimit
 
@@ -39,8 +40,11 @@ class _EnoughError(Exception):
 class EasyHandle:
     """A reusable easy handle. `run` returns a future; the callbacks fill `head`, `received` and the sink."""
 
-    def __init__(self, reactor: Reactor, settings: Settings, policy: NetworkPolicy, ca_file: str | None) -> None:
+    def __init__(
+        self, reactor: Reactor, settings: Settings, policy: NetworkPolicy, ca_file: str | None, rate: RateLimit
+    ) -> None:
         self.easy: Any = pycurl.Curl()
+        self.rate = rate
         self._reactor = reactor
         self._limits, self._network = settings.transfer, settings.network
         self._proxy = revealed(settings.network.proxy)
@@ -276,8 +280,12 @@ class EasyHandle:
             self.received += len(data)
             if self.received > self._mark:
                 self._look_up()
+            pause_s = self.rate.spend(len(data)) if self.rate else 0.0
             if self._take(data) is False:
                 self.held = True
+            elif pause_s:
+                self.held = True
+                asyncio.get_running_loop().call_later(pause_s, self._resume, self._done)
         except BaseException as error:  # noqa: BLE001  must not propagate through libcurl; `finished` raises it
             self._fault = error
             return 0
@@ -308,7 +316,7 @@ class EasyHandle:
             return False
         plain = self.target.scheme == "http" and self._proxy is None
         seen = "transfer-encoding" in head.headers or OF_THE_MESSAGE in head.headers  # not plain bytes
-        return plain and not seen and hasattr(self.sink, "room")
+        return plain and not seen and not self.rate and hasattr(self.sink, "room")
 
     def _look_up(self) -> None:
         """Handle reaching the mark: the size limit, or the offset at which to bypass libcurl."""

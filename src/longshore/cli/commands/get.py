@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from longshore.cli.options import Call, common, waiting
+from longshore.cli.options import Call, apply_running, common, running
 from longshore.cli.output.writer import say, stdout_is_closed
 from longshore.cli.run_command import SOME_FAILED, WORK_LEFT, code_of_signal
 from longshore.errors import BadInput, NotAUrl
@@ -45,7 +45,7 @@ _LONG_WAY: Final = ("output", "directory", "sha256", "headers", "mirrors", "prio
 @click.option("--force", is_flag=True, help="Fetch also stored files again, and replace files with -o/-d.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, metavar="N", help="Worker processes [default: 1].")
 @click.option("--dry-run", is_flag=True, help="Show what would be done.")
-@waiting
+@running
 @common
 def command(call: Call, urls: tuple[str, ...], lists: tuple[str, ...], **how: Any) -> int:
     """Fetch URLs: plan, fetch, verify. Files that are already stored transfer zero bytes.
@@ -54,10 +54,9 @@ def command(call: Call, urls: tuple[str, ...], lists: tuple[str, ...], **how: An
     Exit 0 when all are stored, 3 when some failed for good (also if work is left), 4 when work is left or after
     `network.max_refusals` refusals in a row, 5 when a stored file is damaged and could not be fetched again.
     """
-    if how["offline"]:
-        if how["force"]:
-            raise click.UsageError("--force and --offline exclude each other")
-        call.flags["offline"] = True
+    if how["offline"] and how["force"]:
+        raise click.UsageError("--force and --offline exclude each other")
+    apply_running(call, how)
     if not any(how[name] for name in _LONG_WAY):
         from longshore.cli.get.fast_path import all_stored
 

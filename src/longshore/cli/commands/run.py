@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from longshore.cli.options import Call, common, waiting
+from longshore.cli.options import Call, apply_running, common, running
 from longshore.cli.output.writer import say
 from longshore.cli.run_command import OK, SOME_FAILED, WORK_LEFT, code_of_signal
 from longshore.domain.run_events import REFUSED
@@ -34,7 +34,7 @@ FOLLOW_S: Final = 2.0  # how often the display counts the jobs that are left
 @click.option("--while-stdin", is_flag=True, hidden=True)  # a child of `--workers`: ends when its parent does
 @click.option("--counted", is_flag=True, hidden=True)  # a child too: reports counts, not single jobs
 @click.option("--named", is_flag=True, hidden=True)  # a child too: runs only the jobs named on its stdin
-@waiting
+@running
 @common
 def command(call: Call, **how: Any) -> int:
     """Run jobs until none is left; wait for retries and for jobs that other workers have leased.
@@ -43,8 +43,7 @@ def command(call: Call, **how: Any) -> int:
     `transfer.concurrency` transfers. Exit 3 when a job failed for good in this run, also if work is left; 4 when work is
     left and nothing failed, or when the run stopped after `network.max_refusals` refusals in a row.
     """
-    if how["offline"]:
-        call.flags["offline"] = True
+    apply_running(call, how)
     if how["while_stdin"]:
         return _follow(call, how)
     jobs = _jobs(call)

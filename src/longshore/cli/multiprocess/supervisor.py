@@ -59,6 +59,8 @@ def arguments(call: Call, how: dict[str, Any]) -> list[str]:
         elif name != "offline":
             words += ["--set", f"{name}={value}"]
     words += [f"--{name.replace('_', '-')}" for name in ("offline", "forever", "all_tenants") if how.get(name)]
+    if how.get("workers", 1) > 1:
+        words += ["--set", f"transfer.max_rate_shares={how['workers']}"]
     if how["max_wait"] is not None:
         words += ["--max-wait", str(how["max_wait"])]
     for one in how.get("types", ()):
