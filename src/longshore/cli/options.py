@@ -101,6 +101,8 @@ def apply_running(call: Call, how: dict[str, Any]) -> None:
     transfer = {"concurrency": how.pop("jobs"), "max_rate": how.pop("limit_rate")}
     if chosen := {name: value for name, value in transfer.items() if value is not None}:
         call.flags["transfer"] = call.flags.get("transfer", {}) | chosen
+    if (file := how.pop("cookies")) is not None:
+        call.flags["network"] = call.flags.get("network", {}) | {"cookies": os.path.abspath(file)}
     if how["offline"]:
         call.flags["offline"] = True
 
@@ -171,6 +173,11 @@ _RUNNING = (
         "--limit-rate",
         metavar="RATE",
         help="Bytes per second of all transfers together: 500k, 2M (transfer.max_rate).",
+    ),
+    click.option(
+        "--cookies",
+        metavar="FILE",
+        help="Send the cookies of this file (cookies.txt) to their hosts (network.cookies).",
     ),
     click.option(
         "--max-wait",

@@ -119,6 +119,9 @@ class NetworkSettings(Section):
     user_agent: str = key("", "what we call ourselves; empty means `longshore/VERSION`")
     ca_file: str | None = key(None, "PEM file of certificate authorities instead of the system's")
     netrc: str | None = key(None, "netrc file with credentials; none is read unless named")
+    cookies: str | None = key(
+        None, "cookie file in Netscape's format; each cookie is sent to its own domain, path and scheme only"
+    )
     known_hosts: str | None = key(None, "keys of SFTP servers instead of ~/.ssh/known_hosts")
     max_refusals: int = key(
         20, "refusals in a row for which one setting is to blame, after which a run stops; 0 = never", least=0

@@ -11,6 +11,7 @@ from typing import Final, Self
 
 import pycurl
 
+from longshore.config.credentials import cookies as stored_cookies
 from longshore.config.credentials import credentials, with_netrc
 from longshore.domain.policy.network import NetworkPolicy
 from longshore.domain.reasons import http_reason
@@ -65,6 +66,7 @@ class Transfer:
         self._http1: set[str] = set()  # hosts that refused an HTTP/2 stream
         self._ca_file = ca_file(settings.network.ca_file)
         self._credentials = with_netrc(table, settings.network.netrc)
+        self._cookies = stored_cookies(settings.network.cookies)
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -256,7 +258,8 @@ class Transfer:
     def _headers(self, ask: FetchRequest, target: Target, *, own: bool, cookies: Cookies | None) -> list[HeaderLine]:
         """Return the header lines for one hop: the job's headers only for its origin, secrets only for their host."""
         credential = target.credential or self._credential(target)
-        if not ask.headers and not ask.ranged and not ask.conditional and credential is None and cookies is None:
+        plain = not ask.headers and not ask.ranged and not ask.conditional and not self._cookies
+        if plain and credential is None and cookies is None:
             return _PLAIN
         lines: list[HeaderLine] = [_IDENTITY, *map(as_received, ask.conditions())]
         lines += [
@@ -269,9 +272,16 @@ class Transfer:
         named = {name.lower() for name, _ in ask.headers} if own else ()
         if credential is not None and "authorization" not in named:
             lines += credential_lines(credential)
-        if cookies is not None and "cookie" not in named and (line := cookies.line(target.url)):
+        if "cookie" not in named and (line := self._cookie_line(target.url, cookies)):
             lines.append(as_received(line))
         return lines
+
+    def _cookie_line(self, url: str, cookies: Cookies | None) -> str | None:
+        """Return the Cookie header line for a URL: those of the file, and those that redirects have set since."""
+        if not self._cookies:
+            return cookies.line(url) if cookies else None
+        pairs = self._cookies.pairs(url, time.time()) | (cookies.pairs(url) if cookies else {})
+        return f"Cookie: {'; '.join(f'{name}={value}' for name, value in pairs.items())}" if pairs else None
 
     def _credential(self, target: Target) -> Credential | None:
         if not self._credentials:

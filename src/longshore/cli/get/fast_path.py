@@ -63,7 +63,7 @@ def _held(settings: Settings, scope: Scope, urls: Sequence[str]) -> list[Row] | 
     """Return the ledger's rows for these URLs if every one is held and its blob exists."""
     if "://" in settings.ledger or "://" in settings.store or "dedupe.revalidate" in settings.origins:
         return None  # a remote depot, or one whose policy is not read yet
-    if settings.credentials.named or settings.network.netrc is not None:
+    if settings.credentials.named or settings.network.netrc is not None or settings.network.cookies is not None:
         return None  # a login is part of a job's key
     with ExitStack() as stack:
         ledger = stack.enter_context(open_fast_lookup(settings.ledger))
