@@ -9,7 +9,7 @@ import pytest
 
 from longshore.depot import Depot
 from longshore.ledger.operations.leasing import claim
-from tests.support.origin import Origin, status
+from tests.support.origin import Origin, Thing, drip, status
 from tests.support.program import invoke, schema_of
 
 pytestmark = pytest.mark.slow
@@ -54,3 +54,12 @@ def test_leases_of_others_are_named(tmp_path: Path) -> None:
         ran = invoke("run", "--max-wait", "5", "--depot", tmp_path / "d", *NET)
         assert "1 job(s) for other workers: leased, until 2" in ran.stderr
         assert origin.count("/a") == 0
+
+
+def test_a_resting_host_is_told_before_the_other_ends(tmp_path: Path) -> None:
+    with Origin() as origin, Origin("127.0.0.2") as resting:
+        url = resting.add("/rests", status(503, b"", Retry_After="86400"))
+        slow = origin.add("/slow", drip(Thing(b"x" * 40), 1, 0.25))
+        ran = invoke("get", slow, url, "--max-wait", "3", "--depot", tmp_path / "d", "--json", *NET)
+        kinds = [line["type"] for line in ran.lines]
+        assert kinds.index("waiting") < kinds.index("completed")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # These do not count as attempts and the job waits without limit, so the user must see the cause.
 FOR_A_PERSON: Final = frozenset({"disk_full", "disk_error", "store_unavailable", "path_unmapped"})
 AGAIN_S: Final = 10.0  # several workers of one run tell the same
+PLAIN_AGAIN_S: Final = 300.0  # where the line of progress repeats it
 # What a run waits for besides the reasons of failures.
 _MEANINGS: Final = {"paused": "by a person", "silent": "it was asked and sends nothing"}
 
@@ -77,7 +78,8 @@ class TextPrinter:
     def _once(self, key: str, text: Callable[[Mapping[str, Any]], str], facts: Mapping[str, Any]) -> None:
         """Write a line about the run, unless another worker of it has just said the same."""
         now, same = time.monotonic(), f"{key} {facts.get('reason')}"
-        if now - self._told_at.get(same, -AGAIN_S) >= AGAIN_S:
+        again = AGAIN_S if self._call.verbosity < 0 else PLAIN_AGAIN_S
+        if now - self._told_at.get(same, -again) >= again:
             self._told_at[same] = now
             say(text(facts))
 
