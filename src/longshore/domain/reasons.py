@@ -98,7 +98,12 @@ _ALL: Final = (
         "a challenge or login page came instead of the file",
         "the host blocks programs; ask for access",
     ),
-    Reason("content_encoding", _P, "the server encodes although identity was asked for", "try another mirror"),
+    Reason(
+        "content_encoding",
+        _P,
+        "the server encodes although identity was asked for",
+        "try another mirror, or store the decoded bytes: `longshore config set transfer.decode store_decoded`",
+    ),
     Reason(
         "too_large",
         _O,

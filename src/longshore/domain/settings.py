@@ -159,6 +159,11 @@ class TransferSettings(Section):
         least=1,
         most=64,
     )
+    decode: str = key(
+        "refuse",
+        "a body that the server encodes although identity was asked for: `refuse` (reason `content_encoding`), or "
+        "`store_decoded` (gzip and deflate; the hash of the encoded bytes is recorded, too)",
+    )
     small_bytes: int = key(256 * 1024, "a body up to this size is kept in memory until it is published", least=0)
     max_redirects: int = key(10, "redirect hops before `redirect_loop`", least=0, most=100)
     max_header_bytes: int = key(128 * 1024, "largest header block (reason `header_too_large`)", least=1024)
@@ -168,7 +173,9 @@ class TransferSettings(Section):
     )
 
     def check(self) -> None:
-        """Raise if the rate or its timetable is not understood."""
+        """Raise if the rate or its timetable is not understood, or the policy is unknown."""
+        if self.decode not in ("refuse", "store_decoded"):
+            raise ValueError(f"decode is `refuse` or `store_decoded`, not {self.decode!r}")
         if self.max_rate:
             from longshore.domain.policy.max_rate import parse_max_rate
 

@@ -16,11 +16,12 @@ from longshore.domain.transfer.declared_digests import OF_THE_MESSAGE
 from longshore.domain.transfer.redirects import REDIRECTS, Target
 from longshore.domain.transfer.response_head import Head, parse_head, part_fault
 from longshore.errors import Reasoned
+from longshore.transfer.content_decoder import Decoder, check_coding
 from longshore.transfer.content_digest import checked_write
 from longshore.transfer.curl_errors import failure
 from longshore.transfer.curl_options import http_version, set_constant_options
 from longshore.transfer.descriptor_gate import NO_DESCRIPTOR, no_descriptor_left
-from longshore.transfer.direct_receive import FROM, WORTH, DirectReceive, Open
+from longshore.transfer.direct_receive import FROM, WORTH, DirectReceive, Open, has_room
 from longshore.transfer.header_lines import HeaderLine
 from longshore.transfer.multi_loop import Reactor
 from longshore.transfer.overrun import overrun
@@ -78,6 +79,7 @@ class EasyHandle:
         self._take: Callable[[bytes], bool | None] = self._drop
         self._limit = self._mark = _IGNORED_BODY  # the mark: the next offset at which `_look_up` runs
         self._straight: DirectReceive | None = None
+        self._decoder: Decoder | None = None
         self.spent = False  # the handle must not be reused
         self.answered_at = 0.0  # when the watchdog first saw that the result is known
 
@@ -188,6 +190,8 @@ class EasyHandle:
             raise self._failure(code, message)
         if self.head is None:
             self._begin()
+        if self._decoder is not None:
+            self._decoder.finish()
 
     def _failure(self, code: int, message: str) -> Reasoned:
         host = self.target.host
@@ -332,7 +336,7 @@ class EasyHandle:
         """Receive the rest without libcurl, if the sink provides memory and libcurl has no buffered bytes."""
         if run is None or self._done is not run or self.held or self._fault is not None or self._straight is not None:
             return
-        if self._left() < WORTH or not self._has_room():
+        if self._left() < WORTH or not has_room(cast("Open", self.sink)):
             return
         easy = self.easy
         if easy.getinfo(pycurl.INFO_HTTP_VERSION) not in _PLAIN_VERSIONS:
@@ -350,12 +354,6 @@ class EasyHandle:
         self._mark = -1  # any byte that libcurl delivers from here on is an error
         self._straight = straight
         straight.go_on()
-
-    def _has_room(self) -> bool:
-        try:
-            return cast("Open", self.sink).room() is not None
-        except Exception:  # noqa: BLE001  the sink has failed; the next write raises it to the caller
-            return False
 
     def _left(self) -> int:
         assert self.head is not None and self.head.length is not None
@@ -413,9 +411,12 @@ class EasyHandle:
                 self._mark = FROM
             self.sink.resume = partial(self._resume, self._done)
             self._take = self.sink.write
-            if OF_THE_MESSAGE in head.headers:
+            if head.encoding is not None:
+                self._decoder = Decoder(head, self.target.host, self.sink.write, self._max)
+                self.head, self._take = self._decoder.head, self._decoder.write
+            elif OF_THE_MESSAGE in head.headers:
                 self._take = checked_write(head, self.target.host, self.sink.write)
-            self.sink.begin(head)
+            self.sink.begin(self.head)
         elif head.status not in REDIRECTS:
             self._take = self._keep
 
@@ -427,7 +428,7 @@ class EasyHandle:
 
     def _check_success(self, head: Head) -> None:
         if head.encoding is not None and self.sink is not None:
-            raise Reasoned("content_encoding", f"{self.target.host}: the body is encoded ({head.encoding[:40]})")
+            check_coding(head, self.target.host, self._limits.decode)
         if (fault := part_fault(head, ranged=self.ask.ranged)) is not None:
             raise Reasoned("bad_range", f"{self.target.host}: {fault}")
         total = head.total if head.total is not None else head.length
