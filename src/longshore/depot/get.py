@@ -92,6 +92,8 @@ class Getter:
         planned, held = await self._planned(where, requests, again=again, begin=begin, max_wait_s=max_wait_s)
         over = {one.job_id for one in planned if one.status in TERMINAL}
         waiting = tuple(dict.fromkeys(one.job_id for one in planned if one.job_id not in over))
+        before = await self._got_before(where, requests, planned, held)
+        self._tell_over(where, before.values(), listener)  # at once: a display counts them
         ended: dict[str, Got] = {}
         if helpers:
             waiting, ended = await self._left_by(helpers, where, waiting)
@@ -101,8 +103,9 @@ class Getter:
             await self._runner.run(
                 scope=where, job_ids=waiting, max_wait_s=max_wait_s, on_note=ends, handle_signals=handle_signals
             )
-        got = await self._outcomes(where, requests, planned, over, held, ended, ends)
-        self._tell_over(where, {one.job_id: one for one in got if one.job_id in over}.values(), listener)
+        got = await self._outcomes(where, requests, planned, over, before | ended, ends)
+        rest = {one.job_id: one for one in got if one.job_id in over and one.job_id not in before}
+        self._tell_over(where, rest.values(), listener)
         return got
 
     def _beginner(self, listener: Listener | None, helpers: Helpers | None) -> Begin:
@@ -202,22 +205,15 @@ class Getter:
         requests: Sequence[JobRequest],
         planned: Sequence[Planned],
         over: set[str],
-        held: dict[str, Artifact],
-        ended: dict[str, Got],
+        known: dict[str, Got],
         ends: Ends,
     ) -> list[Got]:
-        """Return the result of each item; for items that were stored before, read only the number of attempts."""
-        ids = dict.fromkeys(one.job_id for one in planned if one.job_id not in held and one.job_id not in ended)
-        ended |= await self._came_to(scope, list(ids), over) if ids else {}
-        if len(ended) < len(ids):
-            ended |= await self._purged(scope, requests, planned, ends, [one for one in ids if one not in ended])
-        attempts = await self._depot.ledger.read_async(attempts_named, scope, list(held)) if held else {}
-        return [
-            self._got_before(request, one, held[one.job_id], attempts.get(one.job_id, 0))
-            if one.job_id in held
-            else ended[one.job_id]
-            for request, one in zip(requests, planned, strict=True)
-        ]
+        """Return the result of each item; `known` has those that were read already."""
+        ids = [one for one in dict.fromkeys(one.job_id for one in planned) if one not in known]
+        known |= await self._came_to(scope, ids, over) if ids else {}
+        if lost := [one for one in ids if one not in known]:
+            known |= await self._purged(scope, requests, planned, ends, lost)
+        return [known[one.job_id] for one in planned]
 
     async def _came_to(self, scope: Scope, job_ids: Sequence[str], over: AbstractSet[str]) -> dict[str, Got]:
         """Read the state of named jobs."""
@@ -245,9 +241,17 @@ class Getter:
             found[job_id] = Got(job_id, urls[job_id], Status.COMPLETED, False, artifact, path)
         return found
 
-    def _got_before(self, request: JobRequest, planned: Planned, held: Artifact, attempts: int) -> Got:
-        path = self._depot.store.path(held.scope, held.pointer)
-        return Got(planned.job_id, request.url, planned.status, True, held, path, attempts=attempts)
+    async def _got_before(
+        self, scope: Scope, requests: Sequence[JobRequest], planned: Sequence[Planned], held: dict[str, Artifact]
+    ) -> dict[str, Got]:
+        """Return the results of items that were stored before; only the number of attempts is read."""
+        attempts = await self._depot.ledger.read_async(attempts_named, scope, list(held)) if held else {}
+        found: dict[str, Got] = {}
+        for request, one in zip(requests, planned, strict=True):
+            if (artifact := held.get(one.job_id)) is not None and one.job_id not in found:
+                path, tries = self._depot.store.path(artifact.scope, artifact.pointer), attempts.get(one.job_id, 0)
+                found[one.job_id] = Got(one.job_id, request.url, one.status, True, artifact, path, attempts=tries)
+        return found
 
     def _got(self, scope: Scope, job: Standing, results: Sequence[Artifact], *, over: bool) -> Got:
         done = job.status in {Status.COMPLETED, Status.SKIPPED}

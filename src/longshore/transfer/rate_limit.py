@@ -18,6 +18,7 @@ from longshore.domain.policy.max_rate import parse_max_rate, rate_at
 from longshore.domain.settings import TransferSettings
 
 AHEAD_S: Final = 0.05  # pauses shorter than this are not worth a switch
+CREDIT_S: Final = 0.25  # unused time that may be caught up, so that gaps between small bodies do not count
 LONGEST_S: Final = 5.0  # a pause; then the timetable is read again
 
 
@@ -27,7 +28,7 @@ class RateLimit:
     def __init__(self, settings: TransferSettings) -> None:
         self._entries = parse_max_rate(settings.max_rate)
         self._share = settings.max_rate_shares
-        self._due = 0.0  # when the next byte may come, by the monotonic clock
+        self._due = 0.0  # when the next byte may come, by the monotonic clock; 0: none came yet
         self._rate, self._read_at = 0.0, 0.0
 
     def __bool__(self) -> bool:
@@ -36,7 +37,7 @@ class RateLimit:
     @property
     def is_pausing(self) -> bool:
         """Return whether transfers wait for the limit now, not for a server."""
-        return self._due - time.monotonic() > -1.0
+        return self._due - time.monotonic() > -CREDIT_S
 
     def spend(self, nbytes: int) -> float:
         """Count received bytes; return for how many seconds the transfer should pause, 0: not at all."""
@@ -45,7 +46,7 @@ class RateLimit:
         if not rate:
             self._due = 0.0
             return 0.0
-        self._due = max(self._due, now) + nbytes / rate
+        self._due = (max(self._due, now - CREDIT_S) if self._due else now) + nbytes / rate
         ahead = self._due - now
         return min(ahead, LONGEST_S) if ahead > AHEAD_S else 0.0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
@@ -195,6 +196,10 @@ def _got(call: Call, requests: list[JobRequest], how: dict[str, Any], shares: Di
         left = sum(one.status not in TERMINAL for one in jobs)
         for line in next_steps(score, left, again="the same command") if len(jobs) > 1 or left else ():
             say(line)
+        if score.completed and sys.stdout.isatty() and not how["output"] and not how["directory"]:
+            say(
+                f"  → stored in {call.settings.depot}; -d DIR also writes files with names, -v shows where they are stored"
+            )
     return _code(depot, got, placed, refused=score.refused is not None)
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # These do not count as attempts and the job waits without limit, so the user must see the cause.
 FOR_A_PERSON: Final = frozenset({"disk_full", "disk_error", "store_unavailable", "path_unmapped"})
+DAY_S: Final = 86_400
 AGAIN_S: Final = 10.0  # several workers of one run tell the same
 PLAIN_AGAIN_S: Final = 300.0  # where the line of progress repeats it
 # What a run waits for besides the reasons of failures.
@@ -92,15 +93,17 @@ def stopped_text(facts: Mapping[str, Any]) -> str:
     return f"stopped   {what}\n  → {remedy(reason)}; {again}"
 
 
-def waiting_text(facts: Mapping[str, Any]) -> str:
-    """Return a message with the waiting jobs, the cause and the end of the wait."""
+def waiting_text(facts: Mapping[str, Any], *, brief: bool = False) -> str:
+    """Return a message with the waiting jobs, the cause and the end of the wait; `brief`: to fit a row of a display."""
     reason, until = facts["reason"], facts["until"]
     if until is None:
         end = "it answers" if reason == "silent" else "`longshore hosts resume`"
     else:
-        left = (datetime.fromisoformat(until) - datetime.now(UTC)).total_seconds()
-        end = until if left < 1 else f"{until} ({duration(left)})"
-    why = f" ({_meaning(reason)})" if _meaning(reason) else ""
+        at = datetime.fromisoformat(until)
+        left = (at - datetime.now(UTC)).total_seconds()
+        shown = f"{at.astimezone():%H:%M:%S}" if brief and left < DAY_S else until
+        end = shown if left < 1 else f"{shown} ({duration(left)})"
+    why = f" ({_meaning(reason)})" if _meaning(reason) and not brief else ""
     return f"waiting   {facts['jobs']} job(s) for {facts['host'] or 'other workers'}: {reason}{why}, until {end}"
 
 

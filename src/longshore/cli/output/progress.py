@@ -118,10 +118,10 @@ class ProgressCounts:
         """Bytes received, including those of running transfers."""
         return self.bytes + sum(one.bytes for one in list(self.active.values()))
 
-    def waiting(self, now: float) -> list[str]:
+    def waiting(self, now: float, *, brief: bool = False) -> list[str]:
         """Return a line for each host that jobs wait for now."""
-        self.waits = {host: wait for host, wait in list(self.waits.items()) if not wait.is_over(now)}
-        return [waiting_text(wait.facts) for wait in self.waits.values()]
+        waits = [wait for wait in list(self.waits.values()) if not wait.is_over(now)]
+        return [waiting_text(wait.facts, brief=brief) for wait in waits]
 
     def bytes_left(self) -> int | None:
         """Return the bytes that are still to come, if all remaining items are running and their sizes are known."""
@@ -147,6 +147,8 @@ class ProgressCounts:
             return left / speed if speed >= 1 else None
         fetched = self.completed + self.failed
         if not self.total or not fetched or self.ended >= self.total:
+            return None
+        if not self.active and self.waiting(now):  # the end depends on a host
             return None
         return (self.total - self.ended) * (now - self.started_at) / fetched
 

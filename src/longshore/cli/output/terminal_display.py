@@ -60,7 +60,8 @@ class Display:
         if len(score.active) > ROWS:
             lines.append(Text(f"  … and {len(score.active) - ROWS} more", style="dim"))
         lines += [
-            Text(clean(line), style="yellow", no_wrap=True, overflow="ellipsis") for line in score.waiting(now)[:ROWS]
+            Text(clean(line), style="yellow", no_wrap=True, overflow="ellipsis")
+            for line in score.waiting(now, brief=True)[:ROWS]
         ]
         if score.failed or score.retries:
             text = f"failed {score.failed}, tried again {score.retries}"
