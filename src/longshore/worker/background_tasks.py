@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from longshore import failpoints
-from longshore.domain.model import SECOND
+from longshore.domain.model import SECOND, Scope
 from longshore.errors import LedgerError, Locked, LongshoreError
 from longshore.ledger.operations.give_up_host import give_up_host
 from longshore.ledger.operations.hosts import given_up_hosts
-from longshore.ledger.queries.due_work import Wait, stops_wanted, waits
+from longshore.ledger.queries.due_work import Wait, stops_wanted, waits, waits_of
 
 if TYPE_CHECKING:
     from longshore.domain.model import Micros
@@ -134,7 +134,7 @@ class BackgroundTasks:
                 continue
             looked_at = now
             with suppress(LedgerError):
-                found = await tools.ledger.read_async(waits, self._worker.scope, tools.owner)
+                found = await self._found_waits()
                 if not is_idle:
                     found = [wait for wait in found if _is_rest(wait, tools.ledger.now())]
                 names = {wait[:2] for wait in found}
@@ -144,6 +144,13 @@ class BackgroundTasks:
                         until = iso(wait.until) if wait.until is not None else None
                         tools.watch.tell("waiting", host=wait.host, reason=wait.reason, until=until, jobs=wait.jobs)
                 said = names
+
+    async def _found_waits(self) -> list[Wait]:
+        """Return what the jobs of this run wait for: the named ones, or all."""
+        tools, scope, named = self._tools, self._worker.scope, self._worker.unclaimed
+        if named is None:
+            return await tools.ledger.read_async(waits, scope, tools.owner)
+        return await tools.ledger.read_async(waits_of, scope or Scope(), tools.owner, named)
 
     def _tell_silence(self) -> None:
         """Report hosts that do not answer, each repeatedly at intervals."""

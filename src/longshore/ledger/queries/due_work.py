@@ -70,6 +70,18 @@ def waits(tx: Tx, scope: Scope | None, owner: str, many: int = 5) -> list[Wait]:
     return sorted(found.values(), key=lambda wait: -wait.jobs)[:many]
 
 
+def waits_of(tx: Tx, scope: Scope, owner: str, job_ids: Sequence[str], many: int = 5) -> list[Wait]:
+    """Return what named jobs wait for. Most jobs first."""
+    tx.enter(scope.tenant_id)
+    given = {"job_ids": json.dumps(list(job_ids)), "owner": owner, "now": tx.now, "never": NEVER, "many": many}
+    rows = tx.all("waits_named", **given, **scope._asdict())
+    timed = ((host, reason, until, jobs) for host, reason, until, jobs in rows if until is not None)
+    return [
+        Wait(host or None, reason or "host_busy", None if until >= NEVER else until, n)
+        for host, reason, until, n in timed
+    ]
+
+
 def _add_wait(found: dict[tuple[str | None, str], Wait], wait: Wait) -> None:
     """Add jobs to those that wait for the same thing; the first of them decides until when."""
     if (before := found.get(wait[:2])) is not None:
