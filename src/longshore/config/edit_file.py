@@ -45,7 +45,7 @@ def key_of(name: Name) -> Key:
     if name in {("depot",), ("hosts", "named"), ("credentials", "named")}:
         raise BadInput(f"{'.'.join(name)} cannot be set in the depot's own file")
     if len(name) == 2 and name[0] not in sections():
-        raise BadInput(f"there is no section [{name[0]}]", hint="`longshore config` shows all settings")
+        raise BadInput(f"unknown section [{name[0]}]", hint="`longshore config` shows all settings")
     if len(name) == 2:
         return key_named(name[1], keys_of(name[0]), f"[{name[0]}]")
     return key_named(name[0], keys_of(""), "longshore.toml:")

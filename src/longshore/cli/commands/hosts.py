@@ -26,7 +26,7 @@ PAGE: Final = 1_000
 @click.argument("host", required=False, metavar="[HOST]")
 @click.argument("connections", required=False, metavar="[N]")
 @click.option("--for", "span", metavar="SPAN", help="With pause: only for this time (30m, 12h, 2d).")
-@click.option("--rate", metavar="R", help="With limit: requests per second; 0 is no limit, `default` the setting.")
+@click.option("--rate", metavar="R", help="With limit: requests per second; 0: unlimited, `default`: as configured.")
 @common
 def command(
     call: Call, action: str, host: str | None, connections: str | None, span: str | None, rate: str | None

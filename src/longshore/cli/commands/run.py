@@ -119,7 +119,7 @@ def run_alone(call: Call, how: dict[str, Any], orders: ParentCommands | None = N
 def follow_total(
     call: Call, ledger: Ledger, score: ProgressCounts, jobs: dict[str, int], limit: int | None = None
 ) -> Iterator[None]:
-    """Keep the total of the display: the jobs that ended here and those that are left, whoever planned or ended them."""
+    """Keep the total of the display: the jobs that ended here and those that are left. Other workers may add or end some."""
     from longshore.cli.output.progress import every
 
     def count(now: dict[str, int]) -> None:

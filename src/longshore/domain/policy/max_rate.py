@@ -1,7 +1,7 @@
 """The limit of the receive rate: one value, or a timetable such as `500k 08:00-18:00, 0 otherwise`.
 
-Entries are read from left to right, and the first that fits the time of day counts; if none fits there is no limit. A
-span may pass midnight (`22:00-06:00`). 0 is no limit. k, M and G are powers of 1024, as in curl, wget and aria2.
+Entries are read from left to right, and the first that fits the time of day counts. Without one that fits, and for 0, the
+rate is unlimited. A span may pass midnight (`22:00-06:00`). k, M and G are powers of 1024, as in curl, wget and aria2.
 """
 
 from __future__ import annotations
