@@ -9,6 +9,7 @@ import time
 import pytest
 from rich.console import Console
 
+from longshore.cli.commands.run import follow_total
 from longshore.cli.multiprocess.supervisor import arguments, note_of
 from longshore.cli.options import Call
 from longshore.cli.output.event_output import event_printer, next_steps
@@ -289,3 +290,14 @@ def test_a_resting_host_stays_on_the_display_until_it_is_asked_again() -> None:
     assert line in plain_line(score, time.monotonic())
     score.take(RunEvent("waiting", 0, facts=facts | {"until": "2020-01-01T00:00:00+00:00"}))
     assert score.waiting(time.monotonic()) == []
+
+
+def test_the_total_follows_other_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("longshore.cli.commands.run.FOLLOW_S", 0.01)
+    score, left = ProgressCounts(), {"pending": 10, "processing": 0}
+    with follow_total(Call(Output(json=False)), score, dict(left), lambda: left):
+        assert score.total == 10
+        told(score, "completed", "a", size_bytes=1)
+        left["pending"] = 4  # one was ours, another worker did five
+        eventually(lambda: score.total == 5, "the new total")
+    assert score.ended == 1

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -46,7 +46,7 @@ def command(call: Call, **how: Any) -> int:
     apply_running(call, how)
     if how["while_stdin"]:
         return _follow(call, how)
-    jobs = _jobs(call)
+    jobs = count_once(call)
     if not how["forever"] and not how["all_tenants"] and not jobs["pending"] + jobs["processing"]:
         return _nothing_to_do(call, jobs)
     if how["limit"] and (how["workers"] > 1 or how["forever"]):
@@ -58,7 +58,7 @@ def command(call: Call, **how: Any) -> int:
     return run_alone(call, how)
 
 
-def _jobs(call: Call) -> dict[str, int]:
+def count_once(call: Call) -> dict[str, int]:
     """Read the counts and close the ledger again, because workers are about to be started."""
     with call.ledger() as ledger:
         return counted(ledger, call)
@@ -95,7 +95,7 @@ def run_alone(call: Call, how: dict[str, Any], orders: ParentCommands | None = N
             orders.wake = depot.aio.notify
         jobs = counted(depot.ledger, call)
         with told(call, counted_only=how["counted"]) as (score, listen):
-            with follow_total(call, depot.ledger, score, jobs, how["limit"]):
+            with follow_total(call, score, jobs, lambda: counted(depot.ledger, call), how["limit"]):
                 result = depot.run(
                     scope=scope,
                     job_ids=() if orders else None,
@@ -117,19 +117,27 @@ def run_alone(call: Call, how: dict[str, Any], orders: ParentCommands | None = N
 
 @contextmanager
 def follow_total(
-    call: Call, ledger: Ledger, score: ProgressCounts, jobs: dict[str, int], limit: int | None = None
+    call: Call,
+    score: ProgressCounts,
+    jobs: dict[str, int],
+    recount: Callable[[], dict[str, int]],
+    limit: int | None = None,
 ) -> Iterator[None]:
     """Keep the total of the display: the jobs that ended here and those that are left. Other workers may add or end some."""
     from longshore.cli.output.progress import every
 
-    def count(now: dict[str, int]) -> None:
+    def take(now: dict[str, int]) -> None:
         score.total = min(score.ended + now["pending"] + now["processing"], limit or sys.maxsize) or None
 
-    count(jobs)
+    def follow() -> None:
+        with suppress(Exception):  # a ledger that does not answer is the workers' business
+            take(recount())
+
+    take(jobs)
     if call.json or call.verbosity < 0:  # no display
         yield
         return
-    with every(FOLLOW_S, lambda: count(counted(ledger, call))):
+    with every(FOLLOW_S, follow):
         yield
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
-from longshore.cli.commands.run import code_of, counted, follow_total, summarize
+from longshore.cli.commands.run import code_of, count_once, counted, follow_total, summarize
 from longshore.cli.multiprocess.child import WANTS
 from longshore.cli.multiprocess.processes import WorkerProcess, start
 from longshore.cli.options import Call
@@ -37,7 +37,7 @@ def run_fleet(call: Call, how: dict[str, Any], jobs: dict[str, int]) -> int:
     with supervised(words, how["workers"]) as workers:
         with show_progress(call, event_printer(call, results=False)) as (score, listen):
             workers.attend(listen)
-            with call.ledger() as ledger, follow_total(call, ledger, score, jobs):  # the workers are started
+            with follow_total(call, score, jobs, lambda: count_once(call)):
                 codes = workers.wait()
     with call.ledger() as ledger:
         summarize(call, counted(ledger, call), score)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 PLAIN_EVERY_S: Final = 30.0
 SPEED_OVER_S: Final = 10.0
 TOLD_AGAIN_S: Final = 40.0  # a worker repeats every 30 s what it waits for
+JOIN_S: Final = 2.0  # a periodic call that waits for a ledger does not delay the end
 ENDINGS: Final = frozenset({"completed", "held", "failed", "canceled"})
 COUNTED: Final = frozenset({"completed", "held"})  # outcomes that need no attention
 
@@ -215,4 +216,4 @@ def every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         over.set()
-        thread.join()
+        thread.join(JOIN_S)
