@@ -301,3 +301,24 @@ def test_the_total_follows_other_workers(monkeypatch: pytest.MonkeyPatch) -> Non
         left["pending"] = 4  # one was ours, another worker did five
         eventually(lambda: score.total == 5, "the new total")
     assert score.ended == 1
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "verbosity", "short"), [(Terminal(), 0, True), (Terminal(), 1, False), (io.StringIO(), 0, False)]
+)
+def test_a_person_gets_a_short_line_and_a_script_the_path(
+    monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, verbosity: int, short: bool
+) -> None:
+    monkeypatch.setattr(sys, "stdout", stream)
+    facts = {"size_bytes": 5, "sha256": "ab" * 32, "path": "/a/long/path/" + "ab" * 32}
+    event_printer(Call(Output(json=False), verbosity))(
+        RunEvent("completed", 0, job_id="a", url="https://a.example/a", facts=facts)
+    )
+
+    assert ("sha256:abababababab" in stream.getvalue()) is short
+    assert (str(facts["path"]) in stream.getvalue()) is not short
