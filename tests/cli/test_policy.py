@@ -102,6 +102,7 @@ def test_offline_leaves_jobs_waiting_and_the_next_run_takes_them_at_once(box: Bo
     assert ran.code == 4, ran.stderr
     assert "offline" in ran.stderr
     assert "run again without --offline" in ran.stderr
+    assert "30 not stored (offline)" in ran.stderr
     assert "30 left" in ran.stderr
     assert box.counts() == {"pending": 30}
     (now,) = box("status", "--json").ok().lines
@@ -122,7 +123,7 @@ def test_get_offline_names_what_is_not_stored_and_gives_what_is(box: Box, origin
     (summary,) = ran.of("summary")
     assert (summary["held"], summary["pending"], summary["failed"]) == (1, 1, 0)
     text = box("get", held, other, "--offline")
-    assert f"offline   offline  {other}: offline, and these bytes are not stored" in text.stderr
+    assert f"waits     offline  {other}: offline, and these bytes are not stored" in text.stderr
 
     box("get", other).ok()
     assert origin.count("/other") == 1

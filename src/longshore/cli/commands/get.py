@@ -158,7 +158,7 @@ def _get(call: Call, requests: list[JobRequest], how: dict[str, Any]) -> int:
 def _got(call: Call, requests: list[JobRequest], how: dict[str, Any], shares: Distributor | None = None) -> int:
     from longshore.cli.get.fast_path import counts
     from longshore.cli.get.place import place_results
-    from longshore.cli.output.event_output import event_printer, next_steps, summary_text
+    from longshore.cli.output.event_output import event_printer, next_steps, summary_text, tell_stop
     from longshore.cli.output.progress import show_progress
     from longshore.depot.get import job_count
     from longshore.domain.kinds import TERMINAL, Status
@@ -200,6 +200,7 @@ def _got(call: Call, requests: list[JobRequest], how: dict[str, Any], shares: Di
             say(
                 f"  → stored in {call.settings.depot}; -d DIR also writes files with names, -v shows where they are stored"
             )
+    tell_stop(call, score)
     return _code(depot, got, placed, refused=score.refused is not None)
 
 

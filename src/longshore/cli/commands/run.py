@@ -175,7 +175,7 @@ def counted(ledger: Ledger, call: Call) -> dict[str, int]:
 
 def summarize(call: Call, jobs: dict[str, int], score: ProgressCounts, *, left: bool = True) -> None:
     """Report the result of the run and the state of the depot. `left`: a further run would find work."""
-    from longshore.cli.output.event_output import next_steps, summary_text
+    from longshore.cli.output.event_output import next_steps, summary_text, tell_stop
 
     if call.json:
         done = {"completed": score.completed, "held": score.held, "failed": score.failed, "canceled": score.canceled}
@@ -186,3 +186,4 @@ def summarize(call: Call, jobs: dict[str, int], score: ProgressCounts, *, left: 
         waiting = jobs["pending"] + jobs["processing"] if left else 0
         for line in next_steps(score, waiting, again="`longshore run`"):
             say(line)
+    tell_stop(call, score)

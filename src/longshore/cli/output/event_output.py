@@ -43,7 +43,7 @@ class TextPrinter:
 
     def __init__(self, call: Call, *, results: bool | None) -> None:
         self._call = call
-        self._shown = {"failed", "waiting", "stopped"} if call.verbosity > -2 else set()
+        self._shown = {"failed", "waiting"} if call.verbosity > -2 else set()
         if results is not None and (call.verbosity > 0 or (results and call.verbosity == 0)):
             self._shown |= {"completed", "held"}
         if call.verbosity > 0:
@@ -58,13 +58,11 @@ class TextPrinter:
         """Write one note, if it is to be seen."""
         facts = note.facts
         if note.kind == "retry" and facts.get("reason") == "offline" and self._call.verbosity > -2:
-            self._failed("offline", _fit_to_print(note, LONGEST))
+            self._failed("waits", _fit_to_print(note, LONGEST))
         elif note.kind == "failed" and note.kind in self._shown:
             self._failed("failed", _fit_to_print(note, LONGEST))
-        elif note.kind in {"waiting", "stopped"} and note.kind in self._shown:
-            self._once(
-                f"{note.kind} {facts.get('host')}", waiting_text if note.kind == "waiting" else stopped_text, facts
-            )
+        elif note.kind == "waiting" and note.kind in self._shown:
+            self._wait(facts)
         elif note.kind in self._shown:
             _text(self._call, _fit_to_print(note, LONGEST))
         elif note.kind == "retry" and self._call.verbosity > -2 and facts.get("reason") in FOR_A_PERSON - self._said:
@@ -76,13 +74,19 @@ class TextPrinter:
         if (line := self._lines.text(word, str(note.facts.get("reason")), item, message)) is not None:
             say(line)
 
-    def _once(self, key: str, text: Callable[[Mapping[str, Any]], str], facts: Mapping[str, Any]) -> None:
-        """Write a line about the run, unless another worker of it has just said the same."""
-        now, same = time.monotonic(), f"{key} {facts.get('reason')}"
+    def _wait(self, facts: Mapping[str, Any]) -> None:
+        """Write what jobs wait for, unless another worker of this run has just said the same."""
+        now, same = time.monotonic(), f"{facts.get('host')} {facts.get('reason')}"
         again = AGAIN_S if self._call.verbosity < 0 else PLAIN_AGAIN_S
         if now - self._told_at.get(same, -again) >= again:
             self._told_at[same] = now
-            say(text(facts))
+            say(waiting_text(facts))
+
+
+def tell_stop(call: Call, score: ProgressCounts) -> None:
+    """Write why a run stopped because of refusals, as its last word."""
+    if score.refused is not None and not call.json and call.verbosity > -2:
+        say(stopped_text(score.refused))
 
 
 def stopped_text(facts: Mapping[str, Any]) -> str:
@@ -161,7 +165,7 @@ def _place_of(facts: Mapping[str, Any], *, short: bool) -> str:
 def summary_text(score: ProgressCounts) -> str:
     """Return a one-line summary of a run."""
     words = [("completed", score.completed), ("held before", score.held), ("failed", score.failed)]
-    words += [("canceled", score.canceled), ("tried again", score.retries)]
+    words += [("canceled", score.canceled), ("not stored (offline)", score.offline), ("tried again", score.retries)]
     counted = [f"{count} {word}" for word, count in words if count or word == "completed"]
     return ", ".join([*counted, size(score.bytes)])
 

@@ -26,7 +26,7 @@ class FailureLines:
         if seen > EACH + 1 and not self._all:
             return None
         if seen == EACH + 1 and not self._all:
-            return f"{word:<9} {reason}  … further ones are counted; the summary groups them by host"
+            return f"{word:<9} {reason}  … further ones are only counted"
         line = f"{word:<9} {reason}  {item}: {message}"
         return f"{line}\n  → {remedy(reason)}" if seen == 1 else line
 

@@ -62,7 +62,8 @@ class ProgressCounts:
     bytes: int = 0
     last_failure: str = ""
     failures: Counter[tuple[str, str]] = field(default_factory=Counter)  # by reason and host
-    refused: str | None = None  # the reason of the refusals that stopped the run
+    refused: Mapping[str, Any] | None = None  # the refusals that stopped the run
+    offline: int = 0  # jobs that wait because the run is offline
     waits: dict[str, Wait] = field(default_factory=dict)  # by host
     active: dict[str, Active] = field(default_factory=dict)
     started_at: float = field(default_factory=time.monotonic)
@@ -80,7 +81,8 @@ class ProgressCounts:
             self._progress(job_id, note)
         elif note.kind == "retry":
             self.active.pop(job_id, None)
-            self.retries += 1
+            is_offline = note.facts.get("reason") == "offline"
+            self.offline, self.retries = self.offline + is_offline, self.retries + (not is_offline)
         elif note.kind in ENDINGS:
             self._ended(job_id, note)
         elif note.kind == "counts":
@@ -88,7 +90,7 @@ class ProgressCounts:
         elif note.kind == "waiting":
             self.waits[str(note.facts.get("host") or "")] = Wait(note.facts)
         elif note.kind == "stopped":
-            self.refused = str(note.facts.get("reason"))
+            self.refused = note.facts
 
     def _add(self, note: RunEvent) -> None:
         """Add the counts of another process."""
