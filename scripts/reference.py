@@ -43,7 +43,8 @@ EXIT_CODES = {
     "1": "unexpected error",
     "2": "usage error: an option, a setting, or an argument that is not a URL",
     "3": "some items failed permanently (including a refused scheme or address)",
-    "4": "stopped before all work was done",
+    "4": "stopped before all work was done and nothing failed (3 takes precedence), offline, or after "
+    "`network.max_refusals` refusals in a row (4 takes precedence)",
     "5": "damage found, or the store is missing",
     "6": "missing or invalid token, or missing permission",
     "10": "no depot found (`get` and `add` create one)",

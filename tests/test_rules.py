@@ -27,7 +27,7 @@ ENVIRONMENT_ALLOWED = {
     "cli/run_command.py": "shell completion, LONGSHORE_DEBUG",
     "cli/main.py": "shell completion",
     "cli/multiprocess/processes.py": "hands the environment on to a child",
-    "cli/output/progress.py": "TERM",
+    "cli/output/writer.py": "TERM",
     "depot/doctor/machine_checks.py": "names proxy variables that are ignored",
     "failpoints.py": "crash points for tests",
     "web/server.py": "the protocol of systemd",

@@ -116,18 +116,6 @@ def test_an_expected_digest_is_enforced(box: Box, origin: Origin) -> None:
     assert box("get", url + "?2", "--sha256", "short").code == 2
 
 
-def test_offline_gives_what_is_held_and_fails_the_rest(box: Box, origin: Origin) -> None:
-    held, other = origin.add("/held", Thing(BODY)), origin.add("/other", Thing(b"other"))
-    box("get", held).ok()
-
-    ran = box("get", held, other, "--offline", "--json")
-
-    assert ran.code == 3
-    assert [line["url"] for line in ran.of("held")] == [held]
-    assert [(line["url"], line["reason"]) for line in ran.of("failed")] == [(other, "offline")]
-    assert origin.count("/other") == 0
-
-
 def test_dry_run_says_what_would_be_done_and_does_nothing(box: Box, origin: Origin) -> None:
     held, gone, new = origin.add("/a", Thing(BODY)), origin.add("/b", status(404)), origin.add("/c", Thing(BODY))
 

@@ -117,6 +117,7 @@ CALLS: Final[dict[str, Call]] = {
     "cancel": call("--all", types="cancel summary"),
     "replay": Call(lambda w: [w.job("completed")], "replayed"),
     "budget": call(types="budget"),
+    "hosts": call(types="host"),
     "serve": call("--port", "0", types="serving"),
     "verify": call(types="summary"),
     "reconcile": Call(lambda w: w.unnamed_blob() or [], "finding summary"),  # type: ignore[func-returns-value]
@@ -143,6 +144,7 @@ OTHER_FORMS: Final = {  # of commands that can say more than one thing
     "verify --full": (["verify", "--full"], "finding summary", 5),
     "export failures": (["export", "failures"], "list_item", 0),
     "export file": (["export", "csv", "-o", "manifest.csv"], "summary", 0),
+    "config set": (["config", "set", "tenant", "default"], "config", 0),
     "config path": (["config", "path"], "config_path", 0),
     "retry --dry-run": (["retry", "--all", "--dry-run"], "retried summary", 0),
     "reconcile --dry-run": (["reconcile", "--dry-run"], "finding summary", 5),
@@ -199,7 +201,7 @@ def test_every_schema_is_of_a_line_that_some_test_sees() -> None:
     shipped = {path.stem for path in (SOURCES / "longshore" / "cli" / "schemas").glob("*.json")}
     seen = {kind for one in CALLS.values() for kind in one.types.split()}
     seen |= {kind for _, types, _ in OTHER_FORMS.values() for kind in types.split()}
-    elsewhere = {"error", "progress", "canceled", "waiting"}  # below, test_run and test_waiting
+    elsewhere = {"error", "progress", "canceled", "waiting", "stopped"}  # below, test_run, test_waiting and test_policy
     assert shipped == seen | elsewhere
 
 

@@ -41,6 +41,7 @@ CALLS: dict[str, list[str]] = {
     "retry": ["retry {failed}"],
     "cancel": ["cancel --all"],
     "replay": ["replay {job}"],
+    "hosts": ["hosts"],
     "budget": ["budget", "budget --items 1000"],
     "verify": ["verify"],
     "reconcile": ["reconcile"],

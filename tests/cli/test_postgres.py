@@ -47,3 +47,25 @@ def test_forked_workers_share_a_postgresql_ledger(tmp_path: Path, origin: Origin
 
         assert (len(ran.of("completed")), len(got.of("completed")), len(got.of("held"))) == (60, 540, 60)
         assert box.counts() == {"completed": 600}
+
+
+def test_waits_hosts_and_offline_work_on_postgresql(tmp_path: Path, origin: Origin, postgres_cluster: Cluster) -> None:
+    with postgres_cluster.database() as dsn:
+        box = Box(tmp_path, LOOPBACK | {"LONGSHORE_DEPOT": str(tmp_path / "depot"), "LONGSHORE_LEDGER": dsn})
+        urls = [origin.add(f"/{n}", status(503, b"", Retry_After="3600")) for n in range(3)]
+        host = urls[0].split("/")[2]
+
+        assert box("get", *urls, "--offline").code == 4
+        ran = box("get", *urls, "--max-wait", "4", "--json")
+        assert ran.code == 4
+        assert {(line["host"], line["reason"]) for line in ran.of("waiting")} == {(host, "http_503")}
+        (now,) = box("status", "--json").ok().lines
+        assert sum(one["jobs"] for one in now["waiting"]) == 3
+        assert now["failures"] == {"missing": 0, "retried": 0}
+
+        box("hosts", "pause", host, "--for", "1h").ok()
+        box("hosts", "limit", host, "3").ok()
+        (line,) = box("hosts", "--json").ok().lines
+        assert (line["reason"], line["concurrency"], line["waiting"]) == ("paused", 3, 3)
+        box("hosts", "resume", host).ok()
+        assert box("run", "--max-wait", "0").code == 4

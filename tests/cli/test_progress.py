@@ -9,9 +9,11 @@ import time
 import pytest
 from rich.console import Console
 
+from longshore.cli.commands.run import follow_total
 from longshore.cli.multiprocess.supervisor import arguments, note_of
 from longshore.cli.options import Call
-from longshore.cli.output.event_output import event_printer, next_steps, remedy
+from longshore.cli.output.event_output import event_printer, next_steps
+from longshore.cli.output.failure_lines import EACH, grouped, remedy
 from longshore.cli.output.progress import ProgressCounts, plain_line, show_progress
 from longshore.cli.output.terminal_display import Display, shortened
 from longshore.cli.output.writer import Output, clean, duration, moment, size
@@ -218,3 +220,105 @@ def test_what_waits_for_a_person_is_told_once_with_what_to_do(capsys: pytest.Cap
         "waits     disk_full  https://a.example/a: no room",
         "  → make room; work goes on by itself",
     ]
+
+
+def fail(tell: object, count: int, reason: str = "http_404", host: str = "a.example") -> ProgressCounts:
+    score = ProgressCounts(total=count)
+    for number in range(count):
+        note = RunEvent("failed", 0, job_id=f"{number}", url=f"https://{host}/{number}", facts={"reason": reason})
+        score.take(note)
+        tell(note)  # type: ignore[operator]
+    return score
+
+
+def test_many_failures_of_one_reason_are_a_few_lines_with_one_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    tell = event_printer(Call(Output(json=False)))
+    score = fail(tell, 1000)
+
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == EACH + 2
+    assert sum("→ check the URL" in line for line in said) == 1
+    assert grouped(score.failures) == ["   1000  http_404  a.example (1000)", "         → check the URL"]
+
+
+def test_few_failures_have_their_line_each_and_no_table(capsys: pytest.CaptureFixture[str]) -> None:
+    score = fail(event_printer(Call(Output(json=False))), EACH)
+    assert len(capsys.readouterr().err.splitlines()) == EACH + 1
+    assert grouped(score.failures) == []
+
+
+def test_with_v_every_failure_has_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    fail(event_printer(Call(Output(json=False), verbosity=1)), 10)
+    assert len(capsys.readouterr().err.splitlines()) == 11
+
+
+def test_groups_have_the_largest_reason_first_and_name_a_few_hosts() -> None:
+    found = {("dns", f"{letter}.example"): 1 for letter in "abcdef"} | {("http_404", "a.example"): 9}
+    lines = grouped(found)
+    assert lines[0] == "      9  http_404  a.example (9)"
+    assert lines[2].startswith("      6  dns  a.example (1), ")
+    assert lines[2].endswith("and 2 more hosts")
+
+
+def test_one_large_file_has_a_bar_a_rate_and_an_end() -> None:
+    score = ProgressCounts(total=1)
+    told(score, "started", "a")
+    told(score, "progress", "a", bytes_done=0, bytes_total=1 << 20)
+    start = score.started_at
+    score.speed(start)
+    told(score, "progress", "a", bytes_done=1 << 19, bytes_total=1 << 20)
+    assert score.eta_s(start + 4) == pytest.approx(4)
+    assert "ETA 4 s" in plain_line(score, start + 4)
+
+    console = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
+    console.print(Display(score, console).render())
+    assert isinstance(console.file, io.StringIO)
+    assert "╸" in console.file.getvalue() or "━" in console.file.getvalue()
+    assert score.bytes_left() == 1 << 19
+
+
+def test_a_resting_host_stays_on_the_display_until_it_is_asked_again() -> None:
+    score = ProgressCounts(total=2)
+    facts = {"host": "a.example", "reason": "http_503", "until": "2999-01-01T00:00:00+00:00", "jobs": 41}
+    score.take(RunEvent("waiting", 0, facts=facts))
+    told(score, "started", "b")  # a.example as well
+    assert score.waiting(time.monotonic()) == []
+
+    score.take(RunEvent("waiting", 0, facts=facts))
+    (line,) = score.waiting(time.monotonic())
+    assert "41 job(s) for a.example: http_503 (the server answered 503), until 2999" in line
+    assert line in plain_line(score, time.monotonic())
+    score.take(RunEvent("waiting", 0, facts=facts | {"until": "2020-01-01T00:00:00+00:00"}))
+    assert score.waiting(time.monotonic()) == []
+
+
+def test_the_total_follows_other_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("longshore.cli.commands.run.FOLLOW_S", 0.01)
+    score, left = ProgressCounts(), {"pending": 10, "processing": 0}
+    with follow_total(Call(Output(json=False)), score, dict(left), lambda: left):
+        assert score.total == 10
+        told(score, "completed", "a", size_bytes=1)
+        left["pending"] = 4  # one was ours, another worker did five
+        eventually(lambda: score.total == 5, "the new total")
+    assert score.ended == 1
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "verbosity", "short"), [(Terminal(), 0, True), (Terminal(), 1, False), (io.StringIO(), 0, False)]
+)
+def test_a_person_gets_a_short_line_and_a_script_the_path(
+    monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, verbosity: int, short: bool
+) -> None:
+    monkeypatch.setattr(sys, "stdout", stream)
+    facts = {"size_bytes": 5, "sha256": "ab" * 32, "path": "/a/long/path/" + "ab" * 32}
+    event_printer(Call(Output(json=False), verbosity))(
+        RunEvent("completed", 0, job_id="a", url="https://a.example/a", facts=facts)
+    )
+
+    assert ("sha256:abababababab" in stream.getvalue()) is short
+    assert (str(facts["path"]) in stream.getvalue()) is not short

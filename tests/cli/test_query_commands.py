@@ -148,7 +148,7 @@ def test_tenants_do_not_see_each_other(box: Box, origin: Origin) -> None:
 
     assert ids(box, "--tenant", "two") == []
     assert len(ids(box, "--tenant", "one")) == 1
-    assert box("get", url, "--tenant", "two", "--offline").code == 3
+    assert box("get", url, "--tenant", "two", "--offline").code == 4
 
 
 def test_what_others_wrote_cannot_move_the_cursor(box: Box) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from longshore.depot import Depot
 from longshore.ledger.operations.leasing import claim
-from tests.support.origin import Origin, status
+from tests.support.origin import Origin, Thing, drip, status
 from tests.support.program import invoke, schema_of
 
 pytestmark = pytest.mark.slow
@@ -54,3 +54,23 @@ def test_leases_of_others_are_named(tmp_path: Path) -> None:
         ran = invoke("run", "--max-wait", "5", "--depot", tmp_path / "d", *NET)
         assert "1 job(s) for other workers: leased, until 2" in ran.stderr
         assert origin.count("/a") == 0
+
+
+def test_a_resting_host_is_told_before_the_other_ends(tmp_path: Path) -> None:
+    with Origin() as origin, Origin("127.0.0.2") as resting:
+        url = resting.add("/rests", status(503, b"", Retry_After="86400"))
+        slow = origin.add("/slow", drip(Thing(b"x" * 40), 1, 0.25))
+        ran = invoke("get", slow, url, "--max-wait", "3", "--depot", tmp_path / "d", "--json", *NET)
+        kinds = [line["type"] for line in ran.lines]
+        assert kinds.index("waiting") < kinds.index("completed")
+
+
+def test_a_get_names_only_what_its_own_jobs_wait_for(tmp_path: Path) -> None:
+    with Origin() as origin, Origin("127.0.0.2") as resting, Origin("127.0.0.3") as other:
+        theirs = other.add("/theirs", status(503, b"", Retry_After="86400"))
+        ours = resting.add("/ours", status(503, b"", Retry_After="86400"))
+        slow = origin.add("/slow", drip(Thing(b"x" * 30), 1, 0.25))
+        assert invoke("get", theirs, "--max-wait", "2", "--depot", tmp_path / "d", *NET).code == 4
+        ran = invoke("get", slow, ours, "--max-wait", "4", "--depot", tmp_path / "d", "--json", *NET)
+        assert {line["host"] for line in ran.of("waiting")} == {ours.split("/")[2]}
+        assert {line["jobs"] for line in ran.of("waiting")} == {1}

@@ -84,7 +84,8 @@ def test_every_key_has_a_reader_a_sentence_and_a_way_in_from_the_environment(tmp
             assert plain in READERS, name
             assert field.doc, name
             sample = samples.get(plain, json.dumps(["10.0.0.0/8"] if plain.startswith("tuple") else {}))
-            sample = {"revalidate": "never", "log_level": "debug", "log_format": "json"}.get(name, sample)
+            special = {"revalidate": "never", "log_level": "debug", "log_format": "json"}
+            sample = (special | {"max_rate": "2M", "decode": "store_decoded"}).get(name, sample)
             if field.least is not None and float(sample) < field.least:
                 sample = str(field.least)
             if field.most is not None and float(sample) > field.most:

@@ -43,7 +43,7 @@ def test_restart_fresh_happens_once() -> None:
     assert isinstance(next_outcome(Failure("object_changed", "x"), Past(1, "truncated"), 0.0, SETTINGS), Deferred)
 
 
-@pytest.mark.parametrize("reason", ["http_404", "tls", "html_page", "forbidden_address", "too_large", "offline"])
+@pytest.mark.parametrize("reason", ["http_404", "tls", "html_page", "forbidden_address", "too_large"])
 def test_permanent_and_policy_are_final_at_once(reason: str) -> None:
     assert next_outcome(Failure(reason, "x"), FIRST, 0.0, SETTINGS) == Failed(reason, "x")
 
@@ -209,3 +209,9 @@ def test_a_server_that_keeps_to_its_length_never_meets_the_limit(total: int) -> 
     gains = (Gain(kept, total, resumable=True) for kept in range(step, total, step))
     count, _ = attempts_of(gains, 1)
     assert count == len(range(step, total, step))
+
+
+def test_offline_waits_and_counts_nothing_against_the_job() -> None:
+    outcome = next_outcome(Failure("offline", "x"), FIRST, 0.0, SETTINGS)
+    assert isinstance(outcome, Deferred)
+    assert (outcome.reason, outcome.counts) == ("offline", False)

@@ -193,6 +193,7 @@ class World:
             "act": lambda _tx: {"done": True},
             "ended": [(lease, Failed("http_404", "mine now"))],
             "job_id": self.job_id,
+            "short": self.job_id[-8:],
             "job_ids": self.job_ids,
             "artifact_id": self.artifact_id,
             "artifact_ids": [self.artifact_id],

@@ -47,6 +47,7 @@ COMMANDS: Final[dict[str, dict[str, Entry]]] = {
         "retry": Entry("longshore.cli.commands.retry:command", "make new jobs for failed or canceled ones"),
         "cancel": Entry("longshore.cli.commands.cancel:command", "cancel jobs"),
         "replay": Entry("longshore.cli.commands.replay:command", "run jobs again from their stored inputs"),
+        "hosts": Entry("longshore.cli.commands.hosts:command", "hosts: state, limits, pause, resume"),
         "budget": Entry("longshore.cli.commands.budget:command", "limits and usage of a tenant"),
         "serve": Entry("longshore.cli.commands.serve:command", "API and dashboard"),
     },

@@ -99,11 +99,22 @@ class Call:
             say(f"new depot: {self.settings.depot}")
 
 
-def waiting(function: F) -> F:
-    """Add the options of commands that run jobs: time limit and offline mode."""
-    for option in reversed(_WAITING):
+def running(function: F) -> F:
+    """Add the options of commands that run jobs; `apply_running` makes settings of them."""
+    for option in reversed(_RUNNING):
         function = option(function)
     return function
+
+
+def apply_running(call: Call, how: dict[str, Any]) -> None:
+    """Put the options that are short forms of settings into the call."""
+    transfer = {"concurrency": how.pop("jobs"), "max_rate": how.pop("limit_rate")}
+    if chosen := {name: value for name, value in transfer.items() if value is not None}:
+        call.flags["transfer"] = call.flags.get("transfer", {}) | chosen
+    if (file := how.pop("cookies")) is not None:
+        call.flags["network"] = call.flags.get("network", {}) | {"cookies": os.path.abspath(file)}
+    if how["offline"]:
+        call.flags["offline"] = True
 
 
 def common(function: F) -> F:
@@ -177,12 +188,31 @@ COMMON = (
     click.option("--set", "set_", multiple=True, metavar="SECTION.KEY=VALUE", help="Any setting, for this call."),
 )
 
-_WAITING = (
+_RUNNING = (
+    click.option(
+        "-j",
+        "--jobs",
+        type=click.IntRange(1, 4096),
+        metavar="N",
+        help="Transfers at the same time (transfer.concurrency).",
+    ),
+    click.option(
+        "--limit-rate",
+        metavar="RATE",
+        help="Bytes per second of all transfers together: 500k, 2M (transfer.max_rate).",
+    ),
+    click.option(
+        "--cookies",
+        metavar="FILE",
+        help="Send the cookies of this file (cookies.txt) to their hosts (network.cookies).",
+    ),
     click.option(
         "--max-wait",
         type=click.FloatRange(min=0),
         metavar="S",
         help="Give up after S seconds without a finished job or a byte of a body (exit 4).",
     ),
-    click.option("--offline", is_flag=True, help="Open no connections; URLs that are not stored fail with `offline`."),
+    click.option(
+        "--offline", is_flag=True, help="Open no connections; URLs that are not stored wait (reason `offline`, exit 4)."
+    ),
 )

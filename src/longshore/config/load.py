@@ -33,7 +33,7 @@ _SERVICES: Final = {
     "store": ("s3://", "postgresql://", "postgres://", "file://"),
 }
 # Sections that also contain one table per name, under `named`.
-_NAMED: Final[dict[str, type[Section]]] = {"hosts": HostSettings, "credentials": CredentialSettings}
+NAMED: Final[dict[str, type[Section]]] = {"hosts": HostSettings, "credentials": CredentialSettings}
 
 
 class Given(NamedTuple):
@@ -69,7 +69,7 @@ def load_settings(
 ) -> Settings:
     """Read all sources. A flag is a top-level key (`offline=True`) or a section (`network={"allow": […]}`)."""
     environ = os.environ if environ is None else environ
-    where, origin = _find_depot(depot, environ)
+    where, origin = find_depot(depot, environ)
     if os.path.exists(where) and not os.path.isdir(where):
         raise BadInput(f"{where} is a file, and a depot is a directory", hint="name a directory with --depot")
     given = [Given("", "depot", where, origin)] if origin else []
@@ -80,7 +80,8 @@ def load_settings(
     return _assemble(where, given)
 
 
-def _find_depot(depot: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> tuple[str, str]:
+def find_depot(depot: str | os.PathLike[str] | None = None, environ: Mapping[str, str] = os.environ) -> tuple[str, str]:
+    """Return the path of the depot, and which flag or variable named it."""
     if depot:
         check_is_path("--depot", os.fspath(depot))
         return os.path.abspath(depot), "flag"
@@ -108,13 +109,22 @@ def _from_file(path: str) -> Iterator[Given]:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise BadInput(f"{path} is not valid TOML: {error}") from None
+    yield from _from_table(read_table(text, path), path, forbidden=("depot",))
+
+
+def read_table(text: str, path: str) -> dict[str, Any]:
+    """Parse the text of a configuration file."""
     import tomllib  # most depots have no such file
 
     try:
-        table = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{path} is not valid TOML: {error}") from None
-    yield from _from_table(table, path, forbidden=("depot",))
+
+
+def check_table(table: Mapping[str, Any], path: str) -> None:
+    """Raise `BadInput` if a configuration file with this table could not be loaded."""
+    _assemble(os.path.dirname(path), list(_from_table(table, path, forbidden=("depot",))))
 
 
 def _from_table(table: Mapping[str, Any], origin: str, forbidden: Iterable[str] = ()) -> Iterator[Given]:
@@ -152,11 +162,18 @@ def _checked(given: Given) -> Given:
     known = keys_of(given.section)
     if given.key in known:
         return given
-    if given.section in _NAMED and isinstance(given.value, Mapping):
+    if given.section in NAMED and isinstance(given.value, Mapping):
         return Given(given.section, "named", {given.key: given.value}, given.origin)
     place = f"[{given.section}] {given.key}" if given.section else given.key
     names = known if given.section else [*known, *sections()]
     raise BadInput(f"{given.origin}: {place} is not a setting{_did_you_mean(given.key, names)}")
+
+
+def key_named(name: str, keys: Mapping[str, Key], place: str) -> Key:
+    """Return the declaration of a key, or raise `BadInput` with a suggestion."""
+    if name not in keys:
+        raise BadInput(f"{place} {name} is not a setting{_did_you_mean(name, keys)}")
+    return keys[name]
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -200,7 +217,7 @@ def _section(name: str, content: dict[str, Any], origins: Mapping[str, str]) -> 
 
 
 def _merge_named(section: str, known: Mapping[str, Any], table: Mapping[str, Any], origin: str) -> dict[str, Any]:
-    merged, record = dict(known), _NAMED[section]
+    merged, record = dict(known), NAMED[section]
     wanted = record.KEYS
     for name, content in table.items():
         if not isinstance(content, Mapping):

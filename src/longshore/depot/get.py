@@ -91,9 +91,9 @@ class Getter:
         begin = self._beginner(listener, helpers)
         planned, held = await self._planned(where, requests, again=again, begin=begin, max_wait_s=max_wait_s)
         over = {one.job_id for one in planned if one.status in TERMINAL}
-        stored = await self._stored(where, requests, planned, held)
-        self._tell_over(where, [stored[one.job_id] for one in planned if one.job_id in stored], listener)
         waiting = tuple(dict.fromkeys(one.job_id for one in planned if one.job_id not in over))
+        before = await self._got_before(where, requests, planned, held)
+        self._tell_over(where, before.values(), listener)  # at once: a display counts them
         ended: dict[str, Got] = {}
         if helpers:
             waiting, ended = await self._left_by(helpers, where, waiting)
@@ -103,8 +103,9 @@ class Getter:
             await self._runner.run(
                 scope=where, job_ids=waiting, max_wait_s=max_wait_s, on_note=ends, handle_signals=handle_signals
             )
-        got = await self._outcomes(where, requests, planned, over, stored | ended, ends)
-        self._tell_over(where, [one for one in got if one.job_id in over and one.job_id not in stored], listener)
+        got = await self._outcomes(where, requests, planned, over, before | ended, ends)
+        rest = {one.job_id: one for one in got if one.job_id in over and one.job_id not in before}
+        self._tell_over(where, rest.values(), listener)
         return got
 
     def _beginner(self, listener: Listener | None, helpers: Helpers | None) -> Begin:
@@ -177,13 +178,9 @@ class Getter:
         self, scope: Scope, requests: Sequence[JobRequest], *, again: Again, begin: Begin, max_wait_s: float | None
     ) -> list[Planned]:
         """Plan in batches. Duplicates are planned once, because helpers may have finished the first already."""
-        first: dict[tuple[str, str | int, Expect], int] = {}
-        same = [
-            first.setdefault((one.job_type, place if one.key is None else one.key, one.expect), place)
-            for place, one in enumerate(requests)
-        ]
+        same = first_places(requests)
         planned: dict[int, Planned] = {}
-        left = iter(first.values())
+        left = iter(dict.fromkeys(same))
         while places := list(islice(left, BATCH)):
             batch = [requests[place] for place in places]
             jobs = await answered(
@@ -211,24 +208,12 @@ class Getter:
         known: dict[str, Got],
         ends: Ends,
     ) -> list[Got]:
-        """Return the result of each item; read those that are not known yet."""
-        ids = dict.fromkeys(one.job_id for one in planned if one.job_id not in known)
-        found = await self._came_to(scope, list(ids), over) if ids else {}
-        if len(found) < len(ids):
-            found |= await self._purged(scope, requests, planned, ends, [one for one in ids if one not in found])
-        known |= found
+        """Return the result of each item; `known` has those that were read already."""
+        ids = [one for one in dict.fromkeys(one.job_id for one in planned) if one not in known]
+        known |= await self._came_to(scope, ids, over) if ids else {}
+        if lost := [one for one in ids if one not in known]:
+            known |= await self._purged(scope, requests, planned, ends, lost)
         return [known[one.job_id] for one in planned]
-
-    async def _stored(
-        self, scope: Scope, requests: Sequence[JobRequest], planned: Sequence[Planned], held: dict[str, Artifact]
-    ) -> dict[str, Got]:
-        """Return the results of items that were stored before, by job; only the number of attempts is read."""
-        attempts = await self._depot.ledger.read_async(attempts_named, scope, list(held)) if held else {}
-        return {
-            one.job_id: self._got_before(request, one, held[one.job_id], attempts.get(one.job_id, 0))
-            for request, one in zip(requests, planned, strict=True)
-            if one.job_id in held
-        }
 
     async def _came_to(self, scope: Scope, job_ids: Sequence[str], over: AbstractSet[str]) -> dict[str, Got]:
         """Read the state of named jobs."""
@@ -256,9 +241,17 @@ class Getter:
             found[job_id] = Got(job_id, urls[job_id], Status.COMPLETED, False, artifact, path)
         return found
 
-    def _got_before(self, request: JobRequest, planned: Planned, held: Artifact, attempts: int) -> Got:
-        path = self._depot.store.path(held.scope, held.pointer)
-        return Got(planned.job_id, request.url, planned.status, True, held, path, attempts=attempts)
+    async def _got_before(
+        self, scope: Scope, requests: Sequence[JobRequest], planned: Sequence[Planned], held: dict[str, Artifact]
+    ) -> dict[str, Got]:
+        """Return the results of items that were stored before; only the number of attempts is read."""
+        attempts = await self._depot.ledger.read_async(attempts_named, scope, list(held)) if held else {}
+        found: dict[str, Got] = {}
+        for request, one in zip(requests, planned, strict=True):
+            if (artifact := held.get(one.job_id)) is not None and one.job_id not in found:
+                path, tries = self._depot.store.path(artifact.scope, artifact.pointer), attempts.get(one.job_id, 0)
+                found[one.job_id] = Got(one.job_id, request.url, one.status, True, artifact, path, attempts=tries)
+        return found
 
     def _got(self, scope: Scope, job: Standing, results: Sequence[Artifact], *, over: bool) -> Got:
         done = job.status in {Status.COMPLETED, Status.SKIPPED}
@@ -275,7 +268,7 @@ class Getter:
             attempts=job.attempts,
         )
 
-    def _tell_over(self, scope: Scope, over: Sequence[Got], listener: Listener | None) -> None:
+    def _tell_over(self, scope: Scope, over: Iterable[Got], listener: Listener | None) -> None:
         """Report jobs that had ended before this call: held, or failed for good."""
         if listener is None:
             return
@@ -283,6 +276,20 @@ class Getter:
         for got in over:
             kind: Kind = "held" if got.artifact else "failed"
             listener(RunEvent(kind, now, scope, got.job_id, safe_url(got.url or ""), facts_of(got)))
+
+
+def first_places(requests: Sequence[JobRequest]) -> list[int]:
+    """Return for each request the place of the first one that is the same job."""
+    first: dict[tuple[str, str | int, Expect], int] = {}
+    return [
+        first.setdefault((one.job_type, place if one.key is None else one.key, one.expect), place)
+        for place, one in enumerate(requests)
+    ]
+
+
+def job_count(requests: Sequence[JobRequest]) -> int:
+    """Count the jobs that requests make; the same request twice is one job."""
+    return len(set(first_places(requests)))
 
 
 def facts_of(got: Got) -> dict[str, Any]:

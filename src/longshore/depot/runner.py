@@ -14,6 +14,7 @@ from longshore.depot.signals import obeyed_by, rare_collections
 from longshore.domain.model import JobRequest, Planned, Scope
 from longshore.domain.policy.redaction import safe_url
 from longshore.domain.run_events import Listener, RunEvent
+from longshore.ledger.operations.cancel_retry import is_waiting, wake_waiting
 from longshore.ledger.operations.planning import Again, plan
 from longshore.worker.ledger_wait import answered
 from longshore.worker.loop import Worker
@@ -89,6 +90,7 @@ class Runner:
         )
         self._depot.runtime.liveness.hold()
         await answered(self._depot.ledger, max_wait_s, asyncio.ensure_future(release_dead_owners(self._depot.runtime)))
+        await self._wake_offline(scope)
         # A permanent worker also syncs torrents; without torrent jobs the client is not contacted.
         async with (
             open_worker(self._depot.runtime, on_note or self.on_note, details=details) as tools,
@@ -106,6 +108,12 @@ class Runner:
             finally:
                 self.workers.discard(worker)
                 self._depot.runtime.liveness.forsaken |= worker.forsaken
+
+    async def _wake_offline(self, scope: Scope | None) -> None:
+        """Make the jobs claimable that an offline run left waiting, also for another one: their bytes may be stored now."""
+        ledger = self._depot.ledger
+        if await ledger.read_async(is_waiting, scope, "offline"):
+            await ledger.write_async(wake_waiting, scope, "offline")
 
     def _torrents(self, forever: bool) -> AbstractAsyncContextManager[None]:
         if not forever:

@@ -29,6 +29,7 @@ class Reason:
     meaning: str
     remedy: str
     host_fault: bool = False  # counts towards the host's breaker
+    by_setting: bool = False  # one setting refuses item after item: a run stops instead of failing its whole queue
 
 
 _T, _F, _P, _O, _I = Kind.TRANSIENT, Kind.FRESH, Kind.PERMANENT, Kind.POLICY, Kind.INFRASTRUCTURE
@@ -38,7 +39,8 @@ _ALL: Final = (
         "forbidden_address",
         _O,
         "the name leads to an address that is not public",
-        "allow the range with --allow-net CIDR or network.allow",
+        "allow the range with --allow-net CIDR, or for good with `longshore config set network.allow CIDR`",
+        by_setting=True,
     ),
     Reason(
         "forbidden_redirect",
@@ -60,7 +62,13 @@ _ALL: Final = (
         "proxy_refused", _T, "the proxy does not connect to the host", "check network.proxy and what the proxy allows"
     ),
     Reason("tls", _P, "the certificate or the TLS handshake is not acceptable", "check the certificate and the clock"),
-    Reason("host_key", _O, "the SSH server's key is not the known one", "check the key, then correct known_hosts"),
+    Reason(
+        "host_key",
+        _O,
+        "the SSH server's key is not the known one",
+        "check the key, then correct known_hosts",
+        by_setting=True,
+    ),
     Reason("remote_not_found", _P, "the FTP or SFTP server has no such file", "check the path"),
     Reason("auth_required", _P, "the server wants credentials", "configure credentials for the host"),
     Reason(
@@ -77,7 +85,12 @@ _ALL: Final = (
     Reason("prefix_mismatch", _F, "the server's bytes differ from the ones we hold", "tried once more from zero"),
     Reason("digest_mismatch", _F, "the bytes do not have the expected digest", "check the expected digest"),
     Reason("size_mismatch", _P, "the bytes do not have the expected size", "check the expected size"),
-    Reason("type_mismatch", _P, "the bytes are not of the expected type", "check the URL; see the quarantined body"),
+    Reason(
+        "type_mismatch",
+        _P,
+        "the bytes are not of the expected type",
+        "check the URL; look at the body in .staging/quarantine of the store",
+    ),
     Reason("html_page", _P, "an HTML page came instead of the file", "the file may need a login or another URL"),
     Reason(
         "blocked_challenge",
@@ -85,7 +98,12 @@ _ALL: Final = (
         "a challenge or login page came instead of the file",
         "the host blocks programs; ask for access",
     ),
-    Reason("content_encoding", _P, "the server encodes although identity was asked for", "try another mirror"),
+    Reason(
+        "content_encoding",
+        _P,
+        "the server encodes although identity was asked for",
+        "try another mirror, or store the decoded bytes: `longshore config set transfer.decode store_decoded`",
+    ),
     Reason(
         "too_large",
         _O,
@@ -95,7 +113,13 @@ _ALL: Final = (
     Reason("header_too_large", _O, "the answer's headers are larger than allowed", "the server is faulty or hostile"),
     Reason("too_slow", _T, "slower than transfer.min_speed_bytes_s, or stalled", "lower the limit or try later"),
     Reason("deadline", _T, "not finished within transfer.deadline_s", "raise the deadline"),
-    Reason("quota_exceeded", _O, "the tenant's budget does not allow it", "raise quota.tenant_bytes or purge"),
+    Reason(
+        "quota_exceeded",
+        _O,
+        "the tenant's budget does not allow it",
+        "raise quota.tenant_bytes or purge",
+        by_setting=True,
+    ),
     Reason(
         "too_many_files",
         _I,
@@ -116,7 +140,7 @@ _ALL: Final = (
     ),
     Reason("disk_error", _I, "the disk reported an error", "check the disk and the kernel's log"),
     Reason("store_unavailable", _I, "the store does not answer", "check the store; work goes on by itself"),
-    Reason("offline", _O, "offline, and the bytes are not held", "go online"),
+    Reason("offline", _I, "offline, and the bytes are not stored", "run again without --offline"),
     Reason("interrupted", _I, "the worker was stopped", "run again"),
     Reason("lease_lost", _I, "another worker has the job", "nothing to do"),
     Reason("host_busy", _I, "the host has no free slot or rests", "nothing to do"),

@@ -9,9 +9,21 @@ from typing import Any, Final, Literal
 from longshore.domain.model import Micros, Scope
 
 Kind = Literal[
-    "planned", "started", "progress", "retry", "waiting", "completed", "held", "failed", "canceled", "summary", "counts"
+    "planned",
+    "started",
+    "progress",
+    "retry",
+    "waiting",
+    "completed",
+    "held",
+    "failed",
+    "canceled",
+    "stopped",
+    "summary",
+    "counts",
 ]
 SCHEMA: Final = 1
+REFUSED: Final = "refused"  # why a run ended early: too many refusals in a row that one setting is to blame for
 
 
 @dataclass(frozen=True, slots=True)

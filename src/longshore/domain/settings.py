@@ -119,7 +119,13 @@ class NetworkSettings(Section):
     user_agent: str = key("", "what we call ourselves; empty means `longshore/VERSION`")
     ca_file: str | None = key(None, "PEM file of certificate authorities instead of the system's")
     netrc: str | None = key(None, "netrc file with credentials; none is read unless named")
+    cookies: str | None = key(
+        None, "cookie file in Netscape's format; each cookie is sent to its own domain, path and scheme only"
+    )
     known_hosts: str | None = key(None, "keys of SFTP servers instead of ~/.ssh/known_hosts")
+    max_refusals: int = key(
+        20, "refusals in a row for which one setting is to blame, after which a run stops; 0 = never", least=0
+    )
     host_keys: str = key("strict", "SFTP servers whose key is unknown: `strict` refuses, `accept_new` learns it")
 
     def check(self) -> None:
@@ -140,12 +146,23 @@ class TransferSettings(Section):
     stall_s: float = key(60.0, "longest time without a byte of the body (reason `too_slow`)", least=0.001)
     min_speed_bytes_s: float = key(0.0, "slowest average (reason `too_slow`); 0 = no limit", least=0)
     speed_window_s: float = key(30.0, "time over which the average is taken", least=0.001)
+    max_rate: str = key(
+        "",
+        "bytes per second that all transfers receive together, such as `2M` (k, M, G are powers of 1024), or by local time "
+        "`500k 08:00-18:00, 0 otherwise`; empty or 0 = no limit",
+    )
+    max_rate_shares: int = key(1, "processes that share max_rate in equal parts; --workers sets it", least=1)
     chunk_bytes: int = key(256 * 1024, "bytes handed over at once", least=4096, most=1 << 28)
     segments: int = key(
         1,
         "ranges of one large body fetched at the same time; further connections stay within hosts.concurrency per process",
         least=1,
         most=64,
+    )
+    decode: str = key(
+        "refuse",
+        "a body that the server encodes although identity was asked for: `refuse` (reason `content_encoding`), or "
+        "`store_decoded` (gzip and deflate; the hash of the encoded bytes is recorded, too)",
     )
     small_bytes: int = key(256 * 1024, "a body up to this size is kept in memory until it is published", least=0)
     max_redirects: int = key(10, "redirect hops before `redirect_loop`", least=0, most=100)
@@ -154,6 +171,15 @@ class TransferSettings(Section):
     drain_s: float = key(
         3.0, "how long a first signal lets transfers end; what is longer is put down and resumed", least=0
     )
+
+    def check(self) -> None:
+        """Raise if the rate or its timetable is not understood, or the policy is unknown."""
+        if self.decode not in ("refuse", "store_decoded"):
+            raise ValueError(f"decode is `refuse` or `store_decoded`, not {self.decode!r}")
+        if self.max_rate:
+            from longshore.domain.policy.max_rate import parse_max_rate
+
+            parse_max_rate(self.max_rate)
 
 
 class CredentialSettings(Section):
@@ -368,7 +394,7 @@ class Settings(Section):
     store: str = key("", "store: a path, s3://… or postgresql://…; empty means `store` in the depot")
     tenant: str = key("default", "tenant of the command line")
     project: str = key("default", "project of the command line")
-    offline: bool = key(False, "never open a connection; what is not held fails with `offline`")
+    offline: bool = key(False, "never open a connection; jobs whose bytes are not stored wait (reason `offline`)")
     network: NetworkSettings = NetworkSettings()
     transfer: TransferSettings = TransferSettings()
     credentials: CredentialsSettings = CredentialsSettings()

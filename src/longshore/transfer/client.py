@@ -11,6 +11,7 @@ from typing import Final, Self
 
 import pycurl
 
+from longshore.config.credentials import cookies as stored_cookies
 from longshore.config.credentials import credentials, with_netrc
 from longshore.domain.policy.network import NetworkPolicy
 from longshore.domain.reasons import http_reason
@@ -28,6 +29,7 @@ from longshore.transfer.ftp import RemoteFile
 from longshore.transfer.ftp_threads import FileThreads
 from longshore.transfer.header_lines import HeaderLine, as_received, as_written, check_header_values, credential_lines
 from longshore.transfer.multi_loop import MultiLoop
+from longshore.transfer.rate_limit import RateLimit
 from longshore.transfer.stall_watchdog import Watchdog
 from longshore.transfer.tls import ca_file
 
@@ -54,6 +56,7 @@ class Transfer:
         self.policy = policy or NetworkPolicy()
         self._loop = asyncio.get_running_loop()
         self._reactor = MultiLoop(self._loop, connections=connections)
+        self.rate = RateLimit(settings.transfer)
         self._gate = DescriptorGate(settings.transfer.concurrency)
         self._files = FileThreads(self._loop)
         self._watchdog = Watchdog(self._loop, self._reactor, self._files, settings.transfer)
@@ -63,6 +66,7 @@ class Transfer:
         self._http1: set[str] = set()  # hosts that refused an HTTP/2 stream
         self._ca_file = ca_file(settings.network.ca_file)
         self._credentials = with_netrc(table, settings.network.netrc)
+        self._cookies = stored_cookies(settings.network.cookies)
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -169,6 +173,7 @@ class Transfer:
         self, ask: FetchRequest, target: Target, headers: list[HeaderLine], sink: Sink | None, hops: tuple[str, ...]
     ) -> EasyHandle:
         """Send one request and return its handle when the response is complete."""
+        await self.rate.ready()
         await self._gate.enter()
         line: EasyHandle | None = None
         well = False
@@ -213,7 +218,9 @@ class Transfer:
         self._watchdog.wake()
         if target.scheme not in ("http", "https"):
             return self._file(target)
-        return self._idle.pop() if self._idle else EasyHandle(self._reactor, self._settings, self.policy, self._ca_file)
+        if self._idle:
+            return self._idle.pop()
+        return EasyHandle(self._reactor, self._settings, self.policy, self._ca_file, self.rate)
 
     def _file(self, target: Target) -> RemoteFile:
         credential = target.credential or self._credential(target)
@@ -221,7 +228,7 @@ class Transfer:
             if target.scheme == "sftp" and line.identity == (target.host, credential):
                 self._idle_files.remove(line)
                 return line
-        line = RemoteFile(self._files, self._settings, self.policy, self._ca_file)
+        line = RemoteFile(self._files, self._settings, self.policy, self._ca_file, self.rate)
         line.identify(target, credential)
         return line
 
@@ -252,7 +259,8 @@ class Transfer:
     def _headers(self, ask: FetchRequest, target: Target, *, own: bool, cookies: Cookies | None) -> list[HeaderLine]:
         """Return the header lines for one hop: the job's headers only for its origin, secrets only for their host."""
         credential = target.credential or self._credential(target)
-        if not ask.headers and not ask.ranged and not ask.conditional and credential is None and cookies is None:
+        plain = not ask.headers and not ask.ranged and not ask.conditional and not self._cookies
+        if plain and credential is None and cookies is None:
             return _PLAIN
         lines: list[HeaderLine] = [_IDENTITY, *map(as_received, ask.conditions())]
         lines += [
@@ -265,9 +273,16 @@ class Transfer:
         named = {name.lower() for name, _ in ask.headers} if own else ()
         if credential is not None and "authorization" not in named:
             lines += credential_lines(credential)
-        if cookies is not None and "cookie" not in named and (line := cookies.line(target.url)):
+        if "cookie" not in named and (line := self._cookie_line(target.url, cookies)):
             lines.append(as_received(line))
         return lines
+
+    def _cookie_line(self, url: str, cookies: Cookies | None) -> str | None:
+        """Return the Cookie header line for a URL: those of the file, and those that redirects have set since."""
+        if not self._cookies:
+            return cookies.line(url) if cookies else None
+        pairs = self._cookies.pairs(url, time.time()) | (cookies.pairs(url) if cookies else {})
+        return f"Cookie: {'; '.join(f'{name}={value}' for name, value in pairs.items())}" if pairs else None
 
     def _credential(self, target: Target) -> Credential | None:
         if not self._credentials:

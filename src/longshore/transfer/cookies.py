@@ -40,6 +40,12 @@ class Cookies:
             with contextlib.suppress(Exception):  # the standard library's parser fails on some cookies; ignore them
                 self._jar.extract_cookies(cast("Any", _Answer((line,))), Request(url))
 
+    def pairs(self, url: str) -> dict[str, str]:
+        """Return the names and values for a URL."""
+        _, _, value = (self.line(url) or "").partition(": ")
+        found = (pair.partition("=") for pair in value.split("; ") if pair)
+        return {name: text for name, _, text in found}
+
     def line(self, url: str) -> str | None:
         """Return the Cookie header line for a URL; None without cookies."""
         if self._jar is None:

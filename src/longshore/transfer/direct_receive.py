@@ -37,6 +37,14 @@ class Open(Protocol):
         """Accept `count` bytes at the start of the memory from `room`; False pauses, as in `write`."""
 
 
+def has_room(sink: Open) -> bool:
+    """Return whether a sink provides memory now."""
+    try:
+        return sink.room() is not None
+    except Exception:  # noqa: BLE001  the sink has failed; the next write raises it to the caller
+        return False
+
+
 class DirectReceive:
     """A connection that is read without libcurl, on the event loop's thread."""
 

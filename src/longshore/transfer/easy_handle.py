@@ -14,18 +14,21 @@ from longshore.domain.policy.network import NetworkPolicy
 from longshore.domain.settings import Settings, revealed
 from longshore.domain.transfer.declared_digests import OF_THE_MESSAGE
 from longshore.domain.transfer.redirects import REDIRECTS, Target
-from longshore.domain.transfer.response_head import Head, parse_head, part_fault
+from longshore.domain.transfer.response_head import Head, parse_head
 from longshore.errors import Reasoned
 from longshore.transfer.api import FetchRequest, Sink
+from longshore.transfer.check_head import check_range
+from longshore.transfer.content_decoder import Decoder, check_coding
 from longshore.transfer.content_digest import checked_write
 from longshore.transfer.curl_errors import failure
 from longshore.transfer.curl_options import http_version, request_target, set_constant_options
 from longshore.transfer.descriptor_gate import NO_DESCRIPTOR, no_descriptor_left
-from longshore.transfer.direct_receive import FROM, WORTH, DirectReceive, Open
+from longshore.transfer.direct_receive import FROM, WORTH, DirectReceive, Open, has_room
 from longshore.transfer.header_lines import HeaderLine
 from longshore.transfer.kept_connections import KeptConnection
 from longshore.transfer.multi_loop import Reactor
 from longshore.transfer.oversized_body import overrun
+from longshore.transfer.rate_limit import RateLimit
 from longshore.transfer.resend_limit import RequestLimit
 
 _IGNORED_BODY: Final = 65_536  # of redirects and error responses: read up to this size to reuse the connection
@@ -41,8 +44,11 @@ class _EnoughError(Exception):
 class EasyHandle:
     """A reusable easy handle. `run` returns a future; the callbacks fill `head`, `received` and the sink."""
 
-    def __init__(self, reactor: Reactor, settings: Settings, policy: NetworkPolicy, ca_file: str | None) -> None:
+    def __init__(
+        self, reactor: Reactor, settings: Settings, policy: NetworkPolicy, ca_file: str | None, rate: RateLimit
+    ) -> None:
         self.easy: Any = pycurl.Curl()
+        self.rate = rate
         self._reactor = reactor
         self._limits, self._network = settings.transfer, settings.network
         self._proxy = revealed(settings.network.proxy)
@@ -50,7 +56,7 @@ class EasyHandle:
         self.lines: list[bytes] = []
         self._sent_headers: list[HeaderLine] | None = None
         self._sent_nobody = False
-        self._sent_fresh = self._sent_secure = False
+        self._sent_fresh = self.secure = False
         self._sent_exactly = False
         self._sent_most = -1
         self._sent_http1 = False
@@ -77,6 +83,7 @@ class EasyHandle:
         self._take: Callable[[bytes], bool | None] = self._drop
         self._limit = self._mark = _IGNORED_BODY  # the mark: the next offset at which `_look_up` runs
         self._straight: DirectReceive | None = None
+        self._decoder: Decoder | None = None
         self.spent = False  # the handle must not be reused
         self.answered_at = 0.0  # when the watchdog first saw that the result is known
 
@@ -120,10 +127,9 @@ class EasyHandle:
         if max_bytes != self._sent_most:
             easy.setopt(pycurl.MAXFILESIZE_LARGE, max_bytes)  # libcurl refuses a declared length before any body
             self._sent_most = max_bytes
-        secure = target.scheme == "https"
-        if secure is not self._sent_secure:
+        if (secure := target.scheme == "https") is not self.secure:
             easy.setopt(pycurl.HEADERFUNCTION, self._secure_line if secure else self.lines.append)
-            self._sent_secure = secure
+            self.secure = secure
         if fresh is not self._sent_fresh:
             easy.setopt(pycurl.FRESH_CONNECT, fresh)
             self._sent_fresh = fresh
@@ -139,7 +145,7 @@ class EasyHandle:
 
     def _about_to_send(self, _peer: str, own: str, _peer_port: int, own_port: int) -> int:
         """Allow libcurl to send on the chosen connection, unless that has unread bytes or the request was sent before."""
-        kept = self._reactor.kept.take((own, own_port))
+        kept = self._reactor.kept.take((own, own_port), self.easy)
         if kept is not None and not kept.is_quiet():
             self.unclean = True
         elif self.target.scheme not in _HTTP or self.requests.may_send(on_kept=not self.opened):
@@ -151,11 +157,9 @@ class EasyHandle:
     def _secure_line(self, line: bytes) -> int | None:
         """Take a header line over TLS; abort if the first one came before the request was sent."""
         kept, self._reused = self._reused, None
-        if kept is not None and not kept.has_answered():
-            self.unclean = True
-            return -1
+        self.unclean = kept is not None and not kept.has_answered()
         self.lines.append(line)
-        return None
+        return -1 if self.unclean else None
 
     def _send_exactly(self, target: Target) -> None:
         """Keep the URL's escapes unchanged: libcurl would change %7e to %7E, which would break signatures.
@@ -197,6 +201,8 @@ class EasyHandle:
             raise self._failure(code, message)
         if self.head is None:
             self._begin()
+        if self._decoder is not None:
+            self._decoder.finish()
 
     def _failure(self, code: int, message: str) -> Reasoned:
         host = self.target.host
@@ -289,8 +295,12 @@ class EasyHandle:
             self.received += len(data)
             if self.received > self._mark:
                 self._look_up()
+            pause_s = self.rate.spend(len(data)) if self.rate else 0.0
             if self._take(data) is False:
                 self.held = True
+            elif pause_s:
+                self.held = True
+                asyncio.get_running_loop().call_later(pause_s, self._resume, self._done)
         except BaseException as error:  # noqa: BLE001  must not propagate through libcurl; `finished` raises it
             self._fault = error
             return 0
@@ -321,7 +331,7 @@ class EasyHandle:
             return False
         plain = self.target.scheme == "http" and self._proxy is None
         seen = "transfer-encoding" in head.headers or OF_THE_MESSAGE in head.headers  # not plain bytes
-        return plain and not seen and hasattr(self.sink, "room")
+        return plain and not seen and not self.rate and hasattr(self.sink, "room")
 
     def _look_up(self) -> None:
         """Handle reaching the mark: the size limit, or the offset at which to bypass libcurl."""
@@ -337,7 +347,7 @@ class EasyHandle:
         """Receive the rest without libcurl, if the sink provides memory and libcurl has no buffered bytes."""
         if run is None or self._done is not run or self.held or self._fault is not None or self._straight is not None:
             return
-        if self._left() < WORTH or not self._has_room():
+        if self._left() < WORTH or not has_room(cast("Open", self.sink)):
             return
         easy = self.easy
         if easy.getinfo(pycurl.INFO_HTTP_VERSION) not in _PLAIN_VERSIONS:
@@ -355,12 +365,6 @@ class EasyHandle:
         self._mark = -1  # any byte that libcurl delivers from here on is an error
         self._straight = straight
         straight.go_on()
-
-    def _has_room(self) -> bool:
-        try:
-            return cast("Open", self.sink).room() is not None
-        except Exception:  # noqa: BLE001  the sink has failed; the next write raises it to the caller
-            return False
 
     def _left(self) -> int:
         assert self.head is not None and self.head.length is not None
@@ -410,7 +414,9 @@ class EasyHandle:
         """Parse the head and decide how to handle the body."""
         self.head = head = self._read_head()
         if head.status in (200, 206):
-            self._check_success(head)
+            if head.encoding is not None and self.sink is not None:
+                check_coding(head, self.target.host, self._limits.decode)
+            check_range(head, self.target.host, self.ask, self._max)
             if self.sink is None:
                 return
             self._limit = self._mark = self._body_limit(head)
@@ -418,9 +424,12 @@ class EasyHandle:
                 self._mark = FROM
             self.sink.resume = partial(self._resume, self._done)
             self._take = self.sink.write
-            if OF_THE_MESSAGE in head.headers:
+            if head.encoding is not None:
+                self._decoder = Decoder(head, self.target.host, self.sink.write, self._max)
+                self.head, self._take = self._decoder.head, self._decoder.write
+            elif OF_THE_MESSAGE in head.headers:
                 self._take = checked_write(head, self.target.host, self.sink.write)
-            self.sink.begin(head)
+            self.sink.begin(self.head)
         elif head.status not in REDIRECTS:
             self._take = self._keep
 
@@ -429,15 +438,6 @@ class EasyHandle:
             raise Reasoned("header_too_large", f"{self.target.host}: the response headers are too large")
         tunnel = self._proxy is not None and self.target.scheme == "https"
         return parse_head(self.lines, self.target.url, self.hops, tunnel=tunnel)
-
-    def _check_success(self, head: Head) -> None:
-        if head.encoding is not None and self.sink is not None:
-            raise Reasoned("content_encoding", f"{self.target.host}: the body is encoded ({head.encoding[:40]})")
-        if (fault := part_fault(head, ranged=self.ask.ranged)) is not None:
-            raise Reasoned("bad_range", f"{self.target.host}: {fault}")
-        total = head.total if head.total is not None else head.length
-        if total is not None and total > self._max:
-            raise Reasoned("too_large", f"{self.target.host}: {total} bytes; {self._max} are allowed")
 
     def _body_limit(self, head: Head) -> int:
         span = head.content_range.length if head.status == 206 and head.content_range else None

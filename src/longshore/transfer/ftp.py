@@ -43,6 +43,7 @@ from longshore.transfer.api import FetchRequest, Sink
 from longshore.transfer.easy_handle import EasyHandle
 from longshore.transfer.ftp_threads import FileThreads, OpenSockets
 from longshore.transfer.header_lines import HeaderLine, as_bytes
+from longshore.transfer.rate_limit import RateLimit
 from longshore.transfer.tls import known_host_name, known_hosts_file, learn_host_key
 
 _CHANGED = re.compile(rb"213 (\d{14})")
@@ -57,13 +58,15 @@ _TRANSFER = re.compile(rb"1(?:25|50) .*\((\d{1,18}) bytes", re.IGNORECASE)
 class RemoteFile(EasyHandle):
     """An easy handle for one file at a time. Only an SFTP handle is reused, for the same host and credentials."""
 
-    def __init__(self, reactor: FileThreads, settings: Settings, policy: NetworkPolicy, ca_file: str | None) -> None:
+    def __init__(
+        self, reactor: FileThreads, settings: Settings, policy: NetworkPolicy, ca_file: str | None, rate: RateLimit
+    ) -> None:
         self.sockets = OpenSockets()
         self.keeps_connection = False
         self.flush: Callable[[], bool] = bool
         self.identity: tuple[str, Credential | None] = ("", None)
         self._threads = reactor
-        super().__init__(reactor, settings, policy, ca_file)
+        super().__init__(reactor, settings, policy, ca_file, rate)
         self.sockets.watch(self.easy, self._note_closed_socket)
 
     def _clear(self) -> None:

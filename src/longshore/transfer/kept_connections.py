@@ -12,8 +12,9 @@ this module checks it at every request. HTTP/2 has stream identifiers and does n
    compared when the first header line arrives: if it has not grown since the request was sent, the line cannot be an
    answer to it.
 
-3. When an answer has ended on a connection that was used before, and more bytes follow it, then answers and requests of
-   this connection are out of step: the answer may be an earlier one, and this one's is still to come. It is not believed.
+3. When an answer has ended on a TLS connection that was used before, and more bytes follow it, then answers and requests
+   of this connection may be out of step: the answer may be an earlier one, and this one's is still to come. It is not
+   believed; the next attempt uses a new connection.
 
 The checks cost about 3 microseconds each, the second about 10, with TLS only. What remains is a single extra answer that
 arrives after the next request was sent and before the true answer has begun to arrive.
@@ -65,6 +66,7 @@ class KeptConnections:
 
     def __init__(self) -> None:
         self._sockets: dict[Place, int] = {}
+        self._users: dict[Place, Any] = {}  # the easy handle of the last request on a connection
         self.sent_on: list[int] = []  # used again with TLS, not yet read since the request was sent
 
     def left(self, easy: Any) -> bool:
@@ -72,11 +74,15 @@ class KeptConnections:
         descriptor = easy.getinfo(pycurl.ACTIVESOCKET)
         if descriptor < 0 or easy.getinfo(pycurl.INFO_HTTP_VERSION) not in _HTTP_1:
             return True
-        self._sockets[easy.getinfo(pycurl.LOCAL_IP), easy.getinfo(pycurl.LOCAL_PORT)] = descriptor
+        place = easy.getinfo(pycurl.LOCAL_IP), easy.getinfo(pycurl.LOCAL_PORT)
+        if self._users.pop(place, easy) is not easy:
+            return True  # libcurl has sent the next request on it already
+        self._sockets[place] = descriptor
         events = _events(descriptor)
         return not events & select.POLLIN or bool(events & select.POLLRDHUP)  # an end is not an answer
 
-    def take(self, place: Place) -> KeptConnection | None:
-        """Return the connection at this place if it was used before; a new one has no unread bytes."""
+    def take(self, place: Place, easy: Any) -> KeptConnection | None:
+        """Return the connection for a request of `easy` if it was used before; a new one has no unread bytes."""
+        self._users[place] = easy
         descriptor = self._sockets.pop(place, -1)
         return KeptConnection(descriptor) if descriptor >= 0 else None

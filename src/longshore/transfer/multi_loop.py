@@ -30,6 +30,7 @@ class Exchange(Protocol):
 
     easy: Any
     opened: int  # connections that were made for it; 0: it used an existing one
+    secure: bool  # TLS
 
     def finished(self, code: int, message: str) -> None:
         """Handle libcurl's result; the easy handle was removed from the multi handle."""
@@ -217,7 +218,7 @@ class MultiLoop:
             queued, done, broken = self._multi.info_read()
             for easy in done:
                 exchange = self._active.get(easy)
-                if self.kept.left(easy) or exchange is None or exchange.opened:
+                if self.kept.left(easy) or exchange is None or exchange.opened or not exchange.secure:
                     self._over(easy, 0, "")
                 else:
                     self._over(easy, _OUT_OF_STEP, "more bytes follow the answer")

@@ -84,7 +84,7 @@ class Watchdog:
             line.moved = (now, max(progress, seen))
         elif settings.stall_s and now - since >= settings.stall_s:
             return Reasoned("too_slow", f"{line.target.host}: no byte of the body for {settings.stall_s:g} s")
-        if not settings.min_speed_bytes_s:
+        if not settings.min_speed_bytes_s or line.rate:
             return None
         began, had = line.pace
         if not began or line.held:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from longshore.domain.kinds import Status
-from longshore.domain.model import SECOND, Micros, Scope
+from longshore.domain.model import Micros, Scope
 from longshore.domain.settings import HostsSettings
 from longshore.ledger.operations import audit_log, hosts
 from longshore.ledger.queries import all_tenants, due_work, history, lookup, throughput
@@ -132,21 +132,17 @@ def failure_groups(tx: Tx, scope: Scope) -> list[View]:
 
 def shown_host(host: Host, now: Micros, defaults: HostsSettings) -> View:
     """Show the limits and the state of one host."""
-    until = host.cooldown_until or 0
-    state = "resting" if until > now else "ok"
-    if defaults.breaker_failures and host.failures >= defaults.breaker_failures:
-        rested = (host.failed_at or 0) + int(defaults.breaker_cooldown_s * SECOND)
-        state, until = ("open", max(until, rested)) if rested > now else (state, until)
+    state, until = all_tenants.host_state(host, now, defaults)
     return {
         "host": host.host,
-        "state": "paused" if host.paused else state,
+        "state": state,
         "concurrency": host.concurrency,
         "rate_per_s": host.rate_per_s,
         "paused": host.paused,
         "failures": host.failures,
         "reason": host.reason,
         "in_flight": host.in_flight,
-        "until": stamp(until) if until > now else None,
+        "until": stamp(until) if until is not None else None,
     }
 
 

@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from longshore import failpoints
-from longshore.domain.model import SECOND
+from longshore.domain.model import SECOND, Scope
 from longshore.errors import LedgerError, Locked, LongshoreError
 from longshore.ledger.operations.give_up_host import give_up_host
 from longshore.ledger.operations.hosts import given_up_hosts
-from longshore.ledger.queries.due_work import Wait, stops_wanted, waits
+from longshore.ledger.queries.due_work import Wait, stops_wanted, waits, waits_of
 
 if TYPE_CHECKING:
     from longshore.domain.model import Micros
@@ -29,6 +29,8 @@ LOOK_S: Final = 1.0
 NEIGHBOURS_S: Final = 5.0
 QUIET_S: Final = 2.0  # nothing moved for so long: say why
 SAY_AGAIN_S: Final = 30.0
+BUSY_LOOK_S: Final = 5.0  # how often a run that has work looks for hosts that rest
+REST_S: Final = 5.0  # a rest that ends sooner is not told while there is other work
 SILENT_S: Final = 5.0  # a host that was asked and has sent nothing for so long is named
 BURST: Final = 50  # failures since the last look from which rows and files are compared before their time
 
@@ -121,22 +123,34 @@ class BackgroundTasks:
         return batch.more
 
     async def _waits(self) -> None:
-        """Report what the run waits for when there has been no progress for a while, and repeat it periodically."""
-        tools, said_at, said = self._tools, 0.0, list[Wait]()
+        """Report what jobs wait for, and repeat it periodically: everything once nothing moves, before that only hosts
+        that rest for a while, because a full host and a short delay are normal."""
+        tools, said_at, said, looked_at = self._tools, 0.0, set[tuple[str | None, str]](), 0.0
         while tools.watch.listening:
             await asyncio.sleep(LOOK_S)
             self._tell_silence()
-            if self._worker.idle_s < QUIET_S:
-                said = []
+            is_idle, now = self._worker.idle_s >= QUIET_S, time.monotonic()
+            if not is_idle and now - looked_at < BUSY_LOOK_S:
                 continue
+            looked_at = now
             with suppress(LedgerError):
-                found = await tools.ledger.read_async(waits, self._worker.scope, tools.owner)
-                news = {wait[:2] for wait in found} != {wait[:2] for wait in said}
-                if found and (news or time.monotonic() - said_at >= SAY_AGAIN_S):
-                    said, said_at = found, time.monotonic()
+                found = await self._found_waits()
+                if not is_idle:
+                    found = [wait for wait in found if _is_rest(wait, tools.ledger.now())]
+                names = {wait[:2] for wait in found}
+                if names - said or (found and now - said_at >= SAY_AGAIN_S):
+                    said_at = now
                     for wait in found:
                         until = iso(wait.until) if wait.until is not None else None
                         tools.watch.tell("waiting", host=wait.host, reason=wait.reason, until=until, jobs=wait.jobs)
+                said = names
+
+    async def _found_waits(self) -> list[Wait]:
+        """Return what the jobs of this run wait for: the named ones, or all."""
+        tools, scope, named = self._tools, self._worker.scope, self._worker.unclaimed
+        if named is None:
+            return await tools.ledger.read_async(waits, scope, tools.owner)
+        return await tools.ledger.read_async(waits_of, scope or Scope(), tools.owner, named)
 
     def _tell_silence(self) -> None:
         """Report hosts that do not answer, each repeatedly at intervals."""
@@ -168,6 +182,13 @@ class BackgroundTasks:
             pass  # another process is at it
         except (LongshoreError, OSError) as error:
             log.warning("reconciling did not work: %s", error)
+
+
+def _is_rest(wait: Wait, now: Micros) -> bool:
+    """Return whether jobs wait for a host that is not asked for a while."""
+    if wait.host is None or wait.reason in ("host_busy", "offline"):
+        return False
+    return wait.until is None or wait.until - now >= REST_S * SECOND
 
 
 def iso(at: Micros) -> str:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 from longshore.domain.model import Lease, Scope
 from longshore.domain.outcomes import Canceled, Completed, Deferred, Failed, Outcome, Released, Reused
 from longshore.domain.policy.redaction import safe_url
-from longshore.domain.run_events import Kind, Listener, RunEvent
+from longshore.domain.run_events import REFUSED, Kind, Listener, RunEvent
 
 if TYPE_CHECKING:
+    from longshore.domain.policy.refusals import Refusals
     from longshore.ledger.operations.give_up_host import FailedWithHost
     from longshore.ledger.records import Settled
     from longshore.worker.run_records import RunResult
@@ -93,6 +94,15 @@ class EventReporter:
                 pass
             case _:
                 assert_never(outcome)
+
+    def ends_run(self, refusals: Refusals) -> str | None:
+        """Return why a run claims nothing more: its listener failed, or too many items in a row were refused."""
+        if self.failure is not None:
+            return "the event listener failed"
+        if refusals.reason is not None:
+            self.tell("stopped", reason=refusals.reason, refusals=refusals.in_a_row)
+            return REFUSED
+        return None
 
     def _reused(self, lease: Lease, outcome: Reused) -> dict[str, Any]:
         facts, pointer = outcome.facts, outcome.pointer

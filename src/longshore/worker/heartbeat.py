@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -32,7 +33,7 @@ class Heartbeat:
         settings: LeaseSettings,
         leases: Callable[[], Iterable[Lease]],
         on_lost: Callable[[tuple[str, int]], None],
-        on_cancel: Callable[[str], None],
+        on_cancel: Callable[[AbstractSet[str]], None],
     ) -> None:
         self._ledger, self._settings = ledger, settings
         self._leases, self._on_lost, self._on_cancel = leases, on_lost, on_cancel
@@ -72,6 +73,6 @@ class Heartbeat:
         self._good = began
         for key in renewed.lost:
             self._on_lost(key)
-        for job_id in renewed.canceled:
-            self._on_cancel(job_id)
+        if renewed.canceled:
+            self._on_cancel(renewed.canceled)
         return True

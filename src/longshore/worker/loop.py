@@ -40,6 +40,7 @@ from longshore.domain.kinds import kind_of
 from longshore.domain.model import SECOND, Lease, Micros, Scope
 from longshore.domain.outcomes import Canceled, Completed, Deferred, Outcome, Released, Reused
 from longshore.domain.policy.disk_space import Lack
+from longshore.domain.policy.refusals import Refusals
 from longshore.domain.policy.retry import Failure, Past, next_outcome
 from longshore.domain.transfer import mirrors
 from longshore.errors import LeaseLost, LedgerError, LongshoreError, Unavailable
@@ -65,8 +66,7 @@ class Worker:
 
     def __init__(self, tools: WorkerContext) -> None:
         self._tools = tools
-        self._ledger = tools.ledger
-        self._settings = tools.settings
+        self._ledger, self._settings = tools.ledger, tools.settings
         self._held: dict[tuple[str, int], RunningLease] = {}
         self._event_loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
@@ -82,6 +82,7 @@ class Worker:
             lambda: len(self._held) > self._ending, self._settler.hurry, None, lambda: tools.silent.byte_at
         )
         self._progress_at = time.monotonic()
+        self._refusals = Refusals()
         self.result = RunResult()
 
     # ── from outside ──
@@ -100,6 +101,11 @@ class Worker:
     def scope(self) -> Scope | None:
         """The tenant and project whose jobs are worked on; None: all."""
         return self._options.scope if self._options else None
+
+    @property
+    def unclaimed(self) -> tuple[str, ...] | None:
+        """The named jobs that are still to be claimed; None: the run is not about named jobs."""
+        return None if self._named is None else tuple(self._named)
 
     @property
     def forsaken(self) -> bool:
@@ -144,9 +150,8 @@ class Worker:
 
     def abandoned(self, failed: Iterable[FailedWithHost]) -> None:
         """Count and report jobs of this run that failed because their host was given up."""
-        scope = self._options.scope if self._options else None
         for gone in failed:
-            if scope not in (None, gone.scope) or (self._named is not None and gone.job_id not in self._named):
+            if self.scope not in (None, gone.scope) or (self._named is not None and gone.job_id not in self._named):
                 continue
             if self._named is not None:
                 del self._named[gone.job_id]
@@ -158,10 +163,11 @@ class Worker:
 
     async def run(self, options: RunOptions) -> RunResult:
         """Claim and run jobs until none is left, the wait times out or a stop is requested."""
-        self._options = options
+        self._options = options  # a permanent worker serves others, too: it does not stop
+        self._refusals = Refusals(0 if options.forever else self._settings.network.max_refusals)
         self._named = None if options.job_ids is None else dict.fromkeys(options.job_ids)
         self._expecting = options.more is not None
-        heart = Heartbeat(self._ledger, self._settings.lease, self._leases, self._on_lost, self._on_cancel)
+        heart = Heartbeat(self._ledger, self._settings.lease, self._leases, self._on_lost, self.cancel)
         self._patience.limit_s = None if options.forever else options.max_wait_s
         async with self._patience, heart, BackgroundTasks(self, self._tools):
             try:
@@ -174,8 +180,8 @@ class Worker:
         idle = 0
         while not self._draining:
             self._wake.clear()
-            if self._tools.watch.failure is not None:
-                self._drain_now("the event listener failed")
+            if (why := self._tools.watch.ends_run(self._refusals)) is not None:
+                self._drain_now(why)
                 return
             try:
                 if await self._claim(options):
@@ -189,7 +195,7 @@ class Worker:
                     return
                 elif (due := await self._due(options)) is None and not options.forever:
                     return
-                elif self._waited_enough(options):
+                elif self._waited_enough(options) or (self._settings.offline and not options.forever):
                     self.result.left = True
                     return
                 else:
@@ -296,9 +302,8 @@ class Worker:
         """Stop all transfers if no body byte arrived within `max_wait_s`. Custom jobs have their own time limits."""
         if options.max_wait_s is None or options.forever or self._ending:
             return False
-        if any(not kind_of(held.lease.job.job_type).of_url for held in self._held.values()):
-            return False
-        if not self._waited_enough(options):
+        own = any(not kind_of(held.lease.job.job_type).of_url for held in self._held.values())
+        if own or not self._waited_enough(options):
             return False
         self.result.left = True
         for held in self._held.values():
@@ -308,17 +313,14 @@ class Worker:
     def _pause_s(self, due: Micros | None, idle: int) -> float:
         """Wait until a job is due, but at most a second, because other processes may have planned jobs."""
         at_most = ROOM_S if self._full else POLL_S[min(idle, len(POLL_S) - 1)]
-        if due is None or due <= self._ledger.now():
-            return at_most
-        return min((due - self._ledger.now()) / SECOND, at_most)
+        left = at_most if due is None else (due - self._ledger.now()) / SECOND
+        return min(left, at_most) if left > 0 else at_most
 
     async def _rest(self, seconds: float) -> None:
         """Sleep until a lease ends, `notify` is called or the timeout expires."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
-        except TimeoutError:
-            pass
 
     def _room(self) -> bool:
         """Return whether the disk has space; while it is full no job is claimed, so no request is sent."""
@@ -389,6 +391,7 @@ class Worker:
 
     async def _end(self, held: RunningLease, outcome: Outcome) -> None:
         lease, over, held.ending = held.lease, False, True
+        outcome = self._refusals.judged(outcome)
         self._ending += 1
         self._wake.set()
         try:
@@ -433,9 +436,6 @@ class Worker:
     def _on_lost(self, key: tuple[str, int]) -> None:
         if held := self._held.get(key):
             held.stop(None)
-
-    def _on_cancel(self, job_id: str) -> None:
-        self.cancel([job_id])
 
     async def _finish(self) -> None:
         """Wait for running transfers within the limit, stop the rest, and write every outcome."""

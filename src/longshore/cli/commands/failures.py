@@ -12,7 +12,7 @@ from longshore.cli.output.writer import say
 @common
 def command(call: Call) -> int:
     """Show failed jobs by reason and host, with an example and a remedy for each."""
-    from longshore.cli.output.event_output import remedy
+    from longshore.cli.output.failure_lines import remedy
     from longshore.domain.kinds import Status
     from longshore.domain.policy.redaction import LONGEST, safe_url, shortened
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
@@ -11,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from longshore.cli.list_input import list_options
-from longshore.cli.options import Call, common, waiting
+from longshore.cli.options import Call, apply_running, common, running
 from longshore.cli.output.writer import say, stdout_is_closed
 from longshore.cli.run_command import OK, SOME_FAILED, WORK_LEFT, code_of_signal
 from longshore.errors import BadInput, NotAUrl
 
 if TYPE_CHECKING:
     from longshore.cli.multiprocess.assign_jobs import Distributor
+    from longshore.cli.output.progress import ProgressCounts
     from longshore.depot import Depot, Got
     from longshore.domain.model import JobRequest
 
@@ -59,7 +61,7 @@ _LONG_WAY: Final = (
 @click.option("--force", is_flag=True, help="Fetch also stored files again, and replace files with -o/-d.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, metavar="N", help="Worker processes [default: 1].")
 @click.option("--dry-run", is_flag=True, help="Show what would be done.")
-@waiting
+@running
 @common
 def command(call: Call, urls: tuple[str, ...], lists: tuple[str, ...], **how: Any) -> int:
     """Fetch URLs: plan, fetch, verify. Files that are already stored transfer zero bytes.
@@ -68,13 +70,12 @@ def command(call: Call, urls: tuple[str, ...], lists: tuple[str, ...], **how: An
     other bytes have that name, the hash is added.
     With --workers, each process has its own `transfer.concurrency` transfers; below 512 items one process is used.
     Invalid lines of a list are named and skipped; works without a file are counted.
-    Exit 0 when all are stored, 3 when some failed for good or were refused, 4 when work is left, 5 when a stored file is damaged and
-    could not be fetched again.
+    Exit 0 when all are stored, 3 when some failed for good or were refused (also if work is left), 4 when work is left
+    or after `network.max_refusals` refusals in a row, 5 when a stored file is damaged and could not be fetched again.
     """
-    if how["offline"]:
-        if how["force"]:
-            raise click.UsageError("--force and --offline exclude each other")
-        call.flags["offline"] = True
+    if how["offline"] and how["force"]:
+        raise click.UsageError("--force and --offline exclude each other")
+    apply_running(call, how)
     if not any(how[name] for name in _LONG_WAY):
         from longshore.cli.get.fast_path import all_stored
 
@@ -184,18 +185,17 @@ def _got(
     how: dict[str, Any],
     shares: Distributor | None = None,
 ) -> int:
-    from longshore.cli.get.fast_path import counts
     from longshore.cli.get.place import Placing, PlacingMeanwhile, place_results
-    from longshore.cli.output.event_output import event_printer, next_steps, refused_text, summary_text
+    from longshore.cli.output.event_output import event_printer, tell_stop
     from longshore.cli.output.progress import show_progress
-    from longshore.domain.kinds import TERMINAL
+    from longshore.depot.get import job_count
 
     printer = event_printer(call, results=None if how["output"] == STDOUT else True)
     with call.depot(create=True) as depot:
         placing = Placing(call, depot, requests, how)
         meanwhile = PlacingMeanwhile(placing, depot, requests) if how["directory"] else None
         with show_progress(call, printer) as (score, listen), meanwhile.running() if meanwhile else nullcontext():
-            score.total = len(requests)
+            score.total = job_count(requests)
             heard = meanwhile.listener(listen) if meanwhile else listen
             got = depot.get(
                 requests,
@@ -210,27 +210,49 @@ def _got(
                 shares.tell_rest(got, depot.ledger.now())
         lost: list[Got] = []  # recorded as stored, but damaged
         placed = place_results(placing, depot, requests, got, how, lost)
-        score.held -= sum(one.held_before for one in lost)
-        score.failed += len(lost)
-    if call.json:
-        held = sum(one.held_before and one.ok for one in got) - sum(one.held_before for one in lost)
-        told = counts([one.status.value for one in got], held) | refused
-        call.output.record("summary", told | {"bytes": score.bytes})
-    elif call.verbosity >= 0:
-        say(summary_text(score) + refused_text(refused))
-        left = sum(one.status not in TERMINAL for one in got)
-        for line in next_steps(score, left, again="the same command") if len(got) > 1 or left else ():
-            say(line)
-    code = _code(depot, got, placed)
+    _summarize(call, got, lost, refused, score, stored_only=not how["output"] and not how["directory"])
+    tell_stop(call, score)
+    code = _code(depot, got, placed, refused=score.refused is not None)
     return SOME_FAILED if refused["refused"] and code in (OK, WORK_LEFT) else code
 
 
-def _code(depot: Depot, got: list[Got], placed: int) -> int:
+def _summarize(
+    call: Call, got: list[Got], lost: list[Got], refused: dict[str, int], score: ProgressCounts, *, stored_only: bool
+) -> None:
+    """Report the result; `lost`: recorded as stored, but damaged."""
+    from longshore.cli.get.fast_path import counts
+    from longshore.cli.output.event_output import next_steps, refused_text, summary_text
+    from longshore.domain.kinds import TERMINAL, Status
+
+    jobs = list({one.job_id: one for one in got}.values())  # a list may name an item twice
+    gone = {one.job_id for one in lost}
+    score.held = sum(one.held_before and one.ok and one.job_id not in gone for one in jobs)
+    score.completed = sum(one.ok and not one.held_before and one.job_id not in gone for one in jobs)
+    score.failed = sum(one.status is Status.FAILED for one in jobs) + len(gone)
+    score.canceled = sum(one.status is Status.CANCELED for one in jobs)
+    if call.json:
+        counted = counts([one.status.value for one in jobs], score.held, len(got)) | refused
+        call.output.record("summary", counted | {"bytes": score.bytes})
+    elif call.verbosity >= 0:
+        say(summary_text(score) + refused_text(refused))
+        left = sum(one.status not in TERMINAL for one in jobs)
+        for line in next_steps(score, left, again="the same command") if len(jobs) > 1 or left else ():
+            say(line)
+        if score.completed and sys.stdout.isatty() and stored_only:
+            say(
+                f"  → stored in {call.settings.depot}; -d DIR also writes files with names, -v shows where they are stored"
+            )
+
+
+def _code(depot: Depot, got: list[Got], placed: int, *, refused: bool) -> int:
+    """Return the exit code: a signal wins, then refusals that left work (4), failures (3), and work that is left (4)."""
     from longshore.domain.kinds import TERMINAL
 
     stopped = depot.aio.runner.result.stopped_by
     if stopped in {"SIGINT", "SIGTERM"}:
         return code_of_signal(stopped)
+    if refused and not all(one.status in TERMINAL for one in got):
+        return WORK_LEFT
     if any(one.status in TERMINAL and not one.ok for one in got):
         return SOME_FAILED
     if not all(one.ok for one in got):

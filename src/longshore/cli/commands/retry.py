@@ -17,13 +17,13 @@ BATCH = 1_000
 @click.command("retry")
 @click.argument("ids", nargs=-1, metavar="JOB …")
 @click.option("--all", "all_", is_flag=True, help="All failed jobs.")
-@click.option("--dry-run", is_flag=True, help="Say which.")
+@click.option("--dry-run", is_flag=True, help="Say how many (-v: which), and change nothing.")
 @filtered
 @common
 def command(call: Call, ids: tuple[str, ...], *, all_: bool, dry_run: bool, **given: Any) -> int:
     """Make new jobs for failed or canceled ones, by id or by filter; each is linked to the one it repeats.
 
-    A job that waits for its next attempt is tried at once. Prints the jobs that will run.
+    A job that waits for its next attempt is tried at once. Prints how many jobs will run; -v or --json also which.
     """
     chosen = taken(given)
     if bool(ids) == (all_ or not is_empty(chosen)):
@@ -52,5 +52,5 @@ def _tell(call: Call, job_ids: list[str]) -> None:
     for job_id in job_ids:
         if call.json:
             call.output.record("retried", {"job_id": job_id}, flush=False)
-        elif call.verbosity >= 0:
+        elif call.verbosity > 0:
             call.output.text(job_id)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from longshore.cli.options import Call, common, waiting
+from longshore.cli.options import Call, apply_running, common, running
 from longshore.cli.output.writer import say
 from longshore.cli.run_command import OK, SOME_FAILED, WORK_LEFT, code_of_signal
+from longshore.domain.run_events import REFUSED
 
 if TYPE_CHECKING:
     from longshore.cli.multiprocess.child import ParentCommands
     from longshore.cli.output.progress import ProgressCounts
     from longshore.domain.run_events import Listener
     from longshore.ledger import Ledger
+
+FOLLOW_S: Final = 2.0  # how often the display counts the jobs that are left
 
 
 @click.command("run")
@@ -31,19 +34,19 @@ if TYPE_CHECKING:
 @click.option("--while-stdin", is_flag=True, hidden=True)  # a child of `--workers`: ends when its parent does
 @click.option("--counted", is_flag=True, hidden=True)  # a child too: reports counts, not single jobs
 @click.option("--named", is_flag=True, hidden=True)  # a child too: runs only the jobs named on its stdin
-@waiting
+@running
 @common
 def command(call: Call, **how: Any) -> int:
     """Run jobs until none is left; wait for retries and for jobs that other workers have leased.
 
     The first SIGINT or SIGTERM drains, the second aborts; both are safe. With --workers, each process has its own
-    `transfer.concurrency` transfers. Exit 3 when a job failed for good in this run, 4 when work is left.
+    `transfer.concurrency` transfers. Exit 3 when a job failed for good in this run, also if work is left; 4 when work is
+    left and nothing failed, or when the run stopped after `network.max_refusals` refusals in a row.
     """
-    if how["offline"]:
-        call.flags["offline"] = True
+    apply_running(call, how)
     if how["while_stdin"]:
         return _follow(call, how)
-    jobs = _jobs(call)
+    jobs = count_once(call)
     if not how["forever"] and not how["all_tenants"] and not jobs["pending"] + jobs["processing"]:
         return _nothing_to_do(call, jobs)
     if how["limit"] and (how["workers"] > 1 or how["forever"]):
@@ -55,7 +58,7 @@ def command(call: Call, **how: Any) -> int:
     return run_alone(call, how)
 
 
-def _jobs(call: Call) -> dict[str, int]:
+def count_once(call: Call) -> dict[str, int]:
     """Read the counts and close the ledger again, because workers are about to be started."""
     with call.ledger() as ledger:
         return counted(ledger, call)
@@ -92,24 +95,50 @@ def run_alone(call: Call, how: dict[str, Any], orders: ParentCommands | None = N
             orders.wake = depot.aio.notify
         jobs = counted(depot.ledger, call)
         with told(call, counted_only=how["counted"]) as (score, listen):
-            score.total = min(jobs["pending"] + jobs["processing"], how["limit"] or sys.maxsize) or None
-            result = depot.run(
-                scope=scope,
-                job_ids=() if orders else None,
-                more=orders.take if orders else None,
-                job_types=how["types"] or None,
-                forever=how["forever"],
-                max_wait_s=how["max_wait"],
-                limit=how["limit"],
-                on_note=listen,
-                details=(call.json or call.verbosity > 0) and not how["counted"],
-                handle_signals=True,
-            )
+            with follow_total(call, score, jobs, lambda: counted(depot.ledger, call), how["limit"]):
+                result = depot.run(
+                    scope=scope,
+                    job_ids=() if orders else None,
+                    more=orders.take if orders else None,
+                    job_types=how["types"] or None,
+                    forever=how["forever"],
+                    max_wait_s=how["max_wait"],
+                    limit=how["limit"],
+                    on_note=listen,
+                    details=(call.json or call.verbosity > 0) and not how["counted"],
+                    handle_signals=True,
+                )
         jobs = counted(depot.ledger, call)
         # A run that reached its limit may have finished the last job; the counters show whether work is left.
         left = result.left and (not how["limit"] or scope is None or bool(jobs["pending"] + jobs["processing"]))
         summarize(call, jobs, score, left=left)
     return code_of(result.failed, stopped_by=result.stopped_by, left=left)
+
+
+@contextmanager
+def follow_total(
+    call: Call,
+    score: ProgressCounts,
+    jobs: dict[str, int],
+    recount: Callable[[], dict[str, int]],
+    limit: int | None = None,
+) -> Iterator[None]:
+    """Keep the total of the display: the jobs that ended here and those that are left. Other workers may add or end some."""
+    from longshore.cli.output.progress import every
+
+    def take(now: dict[str, int]) -> None:
+        score.total = min(score.ended + now["pending"] + now["processing"], limit or sys.maxsize) or None
+
+    def follow() -> None:
+        with suppress(Exception):  # a ledger that does not answer is the workers' business
+            take(recount())
+
+    take(jobs)
+    if call.json or call.verbosity < 0:  # no display
+        yield
+        return
+    with every(FOLLOW_S, follow):
+        yield
 
 
 @contextmanager
@@ -129,9 +158,11 @@ def told(call: Call, *, counted_only: bool) -> Iterator[tuple[ProgressCounts, Li
 
 
 def code_of(failed: int, *, stopped_by: str | None, left: bool) -> int:
-    """Return the exit code of a run."""
+    """Return the exit code of a run: a signal wins, then refusals (4), then failures (3), then work that is left (4)."""
     if stopped_by in {"SIGINT", "SIGTERM"}:
         return code_of_signal(stopped_by)
+    if stopped_by == REFUSED:  # a setting is missing: the queue is not to blame
+        return WORK_LEFT
     if failed:
         return SOME_FAILED
     return WORK_LEFT if left or stopped_by else OK
@@ -144,7 +175,7 @@ def counted(ledger: Ledger, call: Call) -> dict[str, int]:
 
 def summarize(call: Call, jobs: dict[str, int], score: ProgressCounts, *, left: bool = True) -> None:
     """Report the result of the run and the state of the depot. `left`: a further run would find work."""
-    from longshore.cli.output.event_output import next_steps, summary_text
+    from longshore.cli.output.event_output import next_steps, summary_text, tell_stop
 
     if call.json:
         done = {"completed": score.completed, "held": score.held, "failed": score.failed, "canceled": score.canceled}
@@ -155,3 +186,4 @@ def summarize(call: Call, jobs: dict[str, int], score: ProgressCounts, *, left: 
         waiting = jobs["pending"] + jobs["processing"] if left else 0
         for line in next_steps(score, waiting, again="`longshore run`"):
             say(line)
+    tell_stop(call, score)

@@ -22,7 +22,7 @@ def command(call: Call, job_id: str) -> int:
 
     The last characters of the id are enough, at least 6, if no other job's id ends with them.
     """
-    from longshore.cli.output.event_output import remedy
+    from longshore.cli.output.failure_lines import remedy
     from longshore.cli.output.job_fields import job_facts
 
     with call.ledger() as ledger:

@@ -60,7 +60,7 @@ def create(call: Call, scopes: tuple[str, ...], name: str, expires: str | None) 
 
     def made(tx: Tx) -> tuple[str, Token]:
         secret, token = tokens.create_token(tx, call.scope, wanted, name=name, expires_s=expires_s)
-        audit_log.audit(tx, call.scope, entry(tokens.noted("create token", token)))
+        audit_log.audit(tx, call.scope, entry("token", token.token_id, tokens.noted("create token", token)))
         return secret, token
 
     with Ledger.open(call.settings.ledger, create=True) as ledger:
@@ -102,7 +102,7 @@ def revoke(call: Call, token_id: str) -> int:
 
     def closed(tx: Tx) -> None:
         token = tokens.revoke_token(tx, token_id)
-        audit_log.audit(tx, call.scope, entry(tokens.noted("revoke token", token)))
+        audit_log.audit(tx, call.scope, entry("token", token_id, tokens.noted("revoke token", token)))
 
     with Ledger.open(call.settings.ledger) as ledger:
         ledger.write(closed)
@@ -113,7 +113,7 @@ def revoke(call: Call, token_id: str) -> int:
     return 0
 
 
-def entry(detail: dict[str, Any]) -> NewEntry:
+def entry(action: str, target: str, detail: dict[str, Any]) -> NewEntry:
     """Write an audit log entry for an action on the command line."""
     import getpass
 
@@ -123,7 +123,7 @@ def entry(detail: dict[str, Any]) -> NewEntry:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in a container
         user = str(os.getuid())
-    return NewEntry("command line", "token", detail["token_id"], "local", {**detail, "user": user})
+    return NewEntry("command line", action, target, "local", {**detail, "user": user})
 
 
 def facts(token: Token) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from longshore.cli.options import Call, common
-from longshore.cli.output.progress import PLAIN_EVERY_S, on_terminal
-from longshore.cli.output.writer import say, size
+from longshore.cli.output.progress import PLAIN_EVERY_S
+from longshore.cli.output.writer import on_terminal, say, size
 from longshore.cli.run_command import DAMAGE, OK
 
 if TYPE_CHECKING:
@@ -88,10 +88,20 @@ def tell_report(call: Call, command_name: str, report: Report, *, dry_run: bool 
     if call.json:
         call.output.record("summary", {"command": command_name, **counts, "dry_run": dry_run})
     elif call.verbosity >= 0:
-        found = f"{len(report.findings)} findings, {healed} healed" if report.findings else "nothing found"
-        say(f"{report.checked} checked, {size(report.bytes)}: {found}")
+        say(_total(command_name, report, healed))
         for remedy in report.remedies:
             say(f"  → {remedy}")
+
+
+def _total(command_name: str, report: Report, healed: int) -> str:
+    """Return the last line of a report."""
+    if report.findings:
+        found = f"{len(report.findings)} findings, {healed} healed"
+        return f"{report.checked} blobs checked, {size(report.bytes)}: {found}"
+    if command_name == "verify":
+        blobs = "the one blob" if report.checked == 1 else f"all {report.checked} blobs"
+        return f"{blobs} verified, {size(report.bytes)}" if report.checked else "no blobs to verify"
+    return f"{report.checked} blobs checked: rows and files agree"
 
 
 def _progress(call: Call) -> Callable[[int, int], None]:

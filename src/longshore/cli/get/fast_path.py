@@ -64,7 +64,7 @@ def _held(settings: Settings, scope: Scope, urls: Sequence[str]) -> list[Row] | 
     """Return the ledger's rows for these URLs if every one is held and its blob exists."""
     if "://" in settings.ledger or "://" in settings.store or "dedupe.revalidate" in settings.origins:
         return None  # a remote depot, or one whose policy is not read yet
-    if settings.credentials.named or settings.network.netrc is not None:
+    if settings.credentials.named or settings.network.netrc is not None or settings.network.cookies is not None:
         return None  # a login is part of a job's key
     with ExitStack() as stack:
         ledger = stack.enter_context(open_fast_lookup(settings.ledger))
@@ -101,10 +101,12 @@ def _tell(call: Call, urls: Sequence[str], rows: Iterable[Row]) -> None:
     if not call.json and call.verbosity < 0:
         return
     named = {row[0]: StoredResult._make(row) for row in rows}
-    held = [named[plain_key(url)] for url in urls]
-    _tell_each(call, urls, held)
+    once = list(dict.fromkeys(urls))
+    held = [named[plain_key(url)] for url in once]
+    _tell_each(call, once, held)
     if call.json:
-        call.output.record("summary", counts([one.status for one in held], len(held)) | NONE_REFUSED | {"bytes": 0})
+        summary = counts([one.status for one in held], len(held), len(urls)) | NONE_REFUSED | {"bytes": 0}
+        call.output.record("summary", summary)
         return
     from longshore.cli.output.event_output import summary_text
     from longshore.cli.output.progress import ProgressCounts
@@ -125,8 +127,8 @@ def _tell_each(call: Call, urls: Sequence[str], held: Sequence[StoredResult]) ->
         tell(RunEvent("held", now, call.scope, one.job_id, safe_url(url), facts))
 
 
-def counts(statuses: Iterable[str], held: int) -> dict[str, Any]:
-    """Return the fields of a `get` summary."""
+def counts(statuses: Iterable[str], held: int, items: int) -> dict[str, Any]:
+    """Return the fields of a `get` summary: the items that were asked for, and the jobs that they are."""
     found = Counter(statuses)
     jobs = {status.value: found[status.value] for status in Status}
-    return {"items": found.total(), "held": held, **jobs, "jobs": jobs}
+    return {"items": items, "held": held, **jobs, "jobs": jobs}

@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
-from longshore.cli.commands.run import code_of, counted, summarize
+from longshore.cli.commands.run import code_of, count_once, counted, follow_total, summarize
 from longshore.cli.multiprocess.child import WANTS
 from longshore.cli.multiprocess.processes import WorkerProcess, start
 from longshore.cli.options import Call
 from longshore.cli.output.event_output import event_printer
 from longshore.cli.output.progress import show_progress
 from longshore.cli.run_command import SOME_FAILED, UNEXPECTED, WORK_LEFT
-from longshore.domain.run_events import Listener, RunEvent
+from longshore.domain.run_events import REFUSED, Listener, RunEvent
 
 _PLACES: Final = ("depot", "ledger", "store", "tenant", "project")
 POLL_S: Final = 0.1
@@ -32,19 +32,20 @@ _FACTS: Final = frozenset({"type", "schema", "ts", "job_id", "url"})
 
 
 def run_fleet(call: Call, how: dict[str, Any], jobs: dict[str, int]) -> int:
-    """Start the workers, forward their events, and return when all have exited. The ledger is closed meanwhile."""
+    """Start the workers, forward their events, and return when all have exited."""
     words = arguments(call, how) + ([] if call.json or call.verbosity > 0 else ["--counted"])
     with supervised(words, how["workers"]) as workers:
         with show_progress(call, event_printer(call, results=False)) as (score, listen):
-            score.total = jobs["pending"] + jobs["processing"] or None
             workers.attend(listen)
-            codes = workers.wait()
+            with follow_total(call, score, jobs, lambda: count_once(call)):
+                codes = workers.wait()
     with call.ledger() as ledger:
         summarize(call, counted(ledger, call), score)
     unexpected = [code for code in codes if code not in EXPECTED]
     if unexpected:
         return unexpected[0] if unexpected[0] > 0 else UNEXPECTED
-    return code_of(score.failed, stopped_by=workers.stopped_by, left=WORK_LEFT in codes)
+    stopped_by = workers.stopped_by or (REFUSED if score.refused else None)
+    return code_of(score.failed, stopped_by=stopped_by, left=WORK_LEFT in codes)
 
 
 def arguments(call: Call, how: dict[str, Any]) -> list[str]:
@@ -58,6 +59,8 @@ def arguments(call: Call, how: dict[str, Any]) -> list[str]:
         elif name != "offline":
             words += ["--set", f"{name}={value}"]
     words += [f"--{name.replace('_', '-')}" for name in ("offline", "forever", "all_tenants") if how.get(name)]
+    if how.get("workers", 1) > 1:
+        words += ["--set", f"transfer.max_rate_shares={how['workers']}"]
     if how["max_wait"] is not None:
         words += ["--max-wait", str(how["max_wait"])]
     for one in how.get("types", ()):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
-from longshore.cli.output.writer import say, size
+from longshore.cli.output.failure_lines import FailureLines, grouped, remedy
+from longshore.cli.output.writer import duration, on_terminal, say, size
 from longshore.domain.policy.redaction import LONGEST, safe_url
 from longshore.domain.reasons import reason_named
 from longshore.domain.run_events import RunEvent
@@ -17,6 +21,11 @@ if TYPE_CHECKING:
 
 # These do not count as attempts and the job waits without limit, so the user must see the cause.
 FOR_A_PERSON: Final = frozenset({"disk_full", "disk_error", "store_unavailable", "path_unmapped"})
+DAY_S: Final = 86_400
+AGAIN_S: Final = 10.0  # several workers of one run tell the same
+PLAIN_AGAIN_S: Final = 300.0  # where the line of progress repeats it
+# What a run waits for besides the reasons of failures.
+_MEANINGS: Final = {"paused": "by a person", "silent": "it was asked and sends nothing"}
 
 
 def event_printer(call: Call, *, results: bool | None = True) -> Callable[[RunEvent], None]:
@@ -26,32 +35,87 @@ def event_printer(call: Call, *, results: bool | None = True) -> Callable[[RunEv
     """
     if call.json:
         return lambda note: _record(call, _fit_to_print(note))
-    shown = {"failed"} if call.verbosity > -2 else set()
-    if results is not None and (call.verbosity > 0 or (results and call.verbosity == 0)):
-        shown |= {"completed", "held"}
-    if call.verbosity > 0:
-        shown |= {"retry", "started"}
-    waits: set[str] = set()
+    return TextPrinter(call, results=results).tell
 
-    def tell(note: RunEvent) -> None:
-        if note.kind in shown:
-            _text(call, _fit_to_print(note, LONGEST))
-        elif note.kind == "retry" and call.verbosity > -2 and note.facts.get("reason") in FOR_A_PERSON - waits:
-            waits.add(note.facts["reason"])  # once per reason
+
+class TextPrinter:
+    """Writes notes as text. What many items have in common is said once."""
+
+    def __init__(self, call: Call, *, results: bool | None) -> None:
+        self._call = call
+        self._shown = {"failed", "waiting"} if call.verbosity > -2 else set()
+        if results is not None and (call.verbosity > 0 or (results and call.verbosity == 0)):
+            self._shown |= {"completed", "held"}
+        if call.verbosity > 0:
+            self._shown |= {"retry", "started"}
+        self._lines = FailureLines(all_of_them=call.verbosity > 0)
+        self._said: set[str] = set()  # reasons
+        self._told_at: dict[str, float] = {}
+        if call.verbosity >= 0 and on_terminal():
+            self._shown.discard("waiting")  # the display has it
+
+    def tell(self, note: RunEvent) -> None:
+        """Write one note, if it is to be seen."""
+        facts = note.facts
+        if note.kind == "retry" and facts.get("reason") == "offline" and self._call.verbosity > -2:
+            self._failed("waits", _fit_to_print(note, LONGEST))
+        elif note.kind == "failed" and note.kind in self._shown:
+            self._failed("failed", _fit_to_print(note, LONGEST))
+        elif note.kind == "waiting" and note.kind in self._shown:
+            self._wait(facts)
+        elif note.kind in self._shown:
+            _text(self._call, _fit_to_print(note, LONGEST))
+        elif note.kind == "retry" and self._call.verbosity > -2 and facts.get("reason") in FOR_A_PERSON - self._said:
+            self._said.add(facts["reason"])
             _waits(_fit_to_print(note, LONGEST))
-        elif note.kind == "waiting" and call.verbosity > -2:
-            say(waiting_text(note))
 
-    return tell
+    def _failed(self, word: str, note: RunEvent) -> None:
+        item, message = note.url or note.job_id or "", str(note.facts.get("message") or "")
+        if (line := self._lines.text(word, str(note.facts.get("reason")), item, message)) is not None:
+            say(line)
+
+    def _wait(self, facts: Mapping[str, Any]) -> None:
+        """Write what jobs wait for, unless another worker of this run has just said the same."""
+        now, same = time.monotonic(), f"{facts.get('host')} {facts.get('reason')}"
+        again = AGAIN_S if self._call.verbosity < 0 else PLAIN_AGAIN_S
+        if now - self._told_at.get(same, -again) >= again:
+            self._told_at[same] = now
+            say(waiting_text(facts))
 
 
-def waiting_text(note: RunEvent) -> str:
-    """Return a message with the waiting jobs, the cause and the end of the wait."""
-    facts = note.facts
-    what = facts["host"] or "other workers"
-    end = "it answers" if facts["reason"] == "silent" else "it is resumed"
-    until = f"until {facts['until'] or end}"
-    return f"waiting   {facts['jobs']} job(s) for {what}: {facts['reason']}, {until}"
+def tell_stop(call: Call, score: ProgressCounts) -> None:
+    """Write why a run stopped because of refusals, as its last word."""
+    if score.refused is not None and not call.json and call.verbosity > -2:
+        say(stopped_text(score.refused))
+
+
+def stopped_text(facts: Mapping[str, Any]) -> str:
+    """Return a message for a run that stopped because of refusals, with the missing setting."""
+    reason = str(facts["reason"])
+    again = f"then `longshore retry --reason {reason}` and `longshore run`"
+    what = f"{facts['refusals']} items in a row were refused: {reason} ({_meaning(reason)}); the others stay pending"
+    return f"stopped   {what}\n  → {remedy(reason)}; {again}"
+
+
+def waiting_text(facts: Mapping[str, Any], *, brief: bool = False) -> str:
+    """Return a message with the waiting jobs, the cause and the end of the wait; `brief`: to fit a row of a display."""
+    reason, until = facts["reason"], facts["until"]
+    if until is None:
+        end = "it answers" if reason == "silent" else "`longshore hosts resume`"
+    else:
+        at = datetime.fromisoformat(until)
+        left = (at - datetime.now(UTC)).total_seconds()
+        shown = f"{at.astimezone():%H:%M:%S}" if brief and left < DAY_S else until
+        end = shown if left < 1 else f"{shown} ({duration(left)})"
+    why = f" ({_meaning(reason)})" if _meaning(reason) and not brief else ""
+    return f"waiting   {facts['jobs']} job(s) for {facts['host'] or 'other workers'}: {reason}{why}, until {end}"
+
+
+def _meaning(reason: str) -> str:
+    try:
+        return reason_named(reason).meaning
+    except KeyError:
+        return _MEANINGS.get(reason, "")
 
 
 def _waits(note: RunEvent) -> None:
@@ -80,39 +144,28 @@ def _text(call: Call, note: RunEvent) -> None:
     facts = note.facts
     if note.kind in {"completed", "held"}:
         nbytes = facts.get("size_bytes")
-        place = facts.get("path") or facts.get("sha256") or ""
+        place = _place_of(facts, short=sys.stdout.isatty() and call.verbosity <= 0)
         words = [note.kind.ljust(9), size(nbytes).rjust(9) if nbytes is not None else " " * 9, note.url or "", place]
         if note.kind == "held" and facts.get("why"):
             words.append(f"({facts['why']})")
         call.output.text("  ".join(words))
-    elif note.kind == "failed":
-        say(failure_text(str(facts.get("reason")), note.url or note.job_id or "", str(facts.get("message") or "")))
     elif note.kind == "retry":
         say(f"later     {facts.get('reason')}  {note.url}: {facts.get('message')} (in {facts.get('delay_s')} s)")
     else:
         say(f"started   {note.url}")
 
 
-def failure_text(reason: str, item: str, message: str) -> str:
-    """Return a message: what failed, which item, why, and what to do."""
-    return f"failed    {reason}  {item}: {message}\n  → {remedy(reason)}"
-
-
-def remedy(reason: str) -> str:
-    """Return the remedy for a job that failed for good for this reason."""
-    try:
-        known = reason_named(reason)
-    except KeyError:
-        return "see `longshore show JOB`"
-    if known.remedy.startswith("tried "):  # all automatic attempts are used up
-        return "`longshore retry` when the cause is gone"
-    return known.remedy
+def _place_of(facts: Mapping[str, Any], *, short: bool) -> str:
+    """Return where a result is stored. A person at a terminal gets the beginning of its hash: a path fills two lines."""
+    if short and facts.get("sha256"):
+        return f"sha256:{facts['sha256'][:12]}"
+    return str(facts.get("path") or facts.get("sha256") or "")
 
 
 def summary_text(score: ProgressCounts) -> str:
     """Return a one-line summary of a run."""
     words = [("completed", score.completed), ("held before", score.held), ("failed", score.failed)]
-    words += [("canceled", score.canceled), ("tried again", score.retries)]
+    words += [("canceled", score.canceled), ("not stored (offline)", score.offline), ("tried again", score.retries)]
     counted = [f"{count} {word}" for word, count in words if count or word == "completed"]
     return ", ".join([*counted, size(score.bytes)])
 
@@ -125,7 +178,7 @@ def refused_text(refused: Mapping[str, int]) -> str:
 
 def next_steps(score: ProgressCounts, left: int, *, again: str) -> list[str]:
     """Return hints for the failures and for the work that is left."""
-    lines = []
+    lines = grouped(score.failures)
     if score.failed:
         lines.append("  → `longshore failures` says why; `longshore retry --all` and `longshore run` try again")
     if left:

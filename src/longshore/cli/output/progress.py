@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
-from longshore.cli.output.writer import duration, say, size
+from longshore.cli.output.event_output import waiting_text
+from longshore.cli.output.writer import duration, on_terminal, say, size
 from longshore.domain.run_events import RunEvent
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 PLAIN_EVERY_S: Final = 30.0
 SPEED_OVER_S: Final = 10.0
+TOLD_AGAIN_S: Final = 40.0  # a worker repeats every 30 s what it waits for
+JOIN_S: Final = 2.0  # a periodic call that waits for a ledger does not delay the end
 ENDINGS: Final = frozenset({"completed", "held", "failed", "canceled"})
 COUNTED: Final = frozenset({"completed", "held"})  # outcomes that need no attention
 
@@ -33,6 +36,20 @@ class Active:
 
 
 @dataclass(slots=True)
+class Wait:
+    """What jobs wait for, as the run last told it."""
+
+    facts: Mapping[str, Any]
+    told_at: float = field(default_factory=time.monotonic)
+
+    def is_over(self, now: float) -> bool:
+        """Return whether its end has come; one without an end is told again as long as it lasts."""
+        if self.facts["until"] is None:
+            return now - self.told_at > TOLD_AGAIN_S
+        return datetime.fromisoformat(self.facts["until"]).timestamp() <= time.time()
+
+
+@dataclass(slots=True)
 class ProgressCounts:
     """Counts of one run so far, updated from its notes."""
 
@@ -44,6 +61,10 @@ class ProgressCounts:
     retries: int = 0
     bytes: int = 0
     last_failure: str = ""
+    failures: Counter[tuple[str, str]] = field(default_factory=Counter)  # by reason and host
+    refused: Mapping[str, Any] | None = None  # the refusals that stopped the run
+    offline: int = 0  # jobs that wait because the run is offline
+    waits: dict[str, Wait] = field(default_factory=dict)  # by host
     active: dict[str, Active] = field(default_factory=dict)
     started_at: float = field(default_factory=time.monotonic)
     _marks: list[tuple[float, int]] = field(default_factory=list)
@@ -51,17 +72,25 @@ class ProgressCounts:
     def take(self, note: RunEvent) -> None:
         """Count one note."""
         job_id = note.job_id or ""
+        if self.waits and note.job_id and note.kind != "retry":  # it is asked again
+            self.waits.pop(host_in(note.url), None)
+            self.waits.pop("", None)
         if note.kind == "started":
             self.active[job_id] = Active(note.url or "", note.facts.get("size_bytes"))
         elif note.kind == "progress":
             self._progress(job_id, note)
         elif note.kind == "retry":
             self.active.pop(job_id, None)
-            self.retries += 1
+            is_offline = note.facts.get("reason") == "offline"
+            self.offline, self.retries = self.offline + is_offline, self.retries + (not is_offline)
         elif note.kind in ENDINGS:
             self._ended(job_id, note)
         elif note.kind == "counts":
             self._add(note)
+        elif note.kind == "waiting":
+            self.waits[str(note.facts.get("host") or "")] = Wait(note.facts)
+        elif note.kind == "stopped":
+            self.refused = note.facts
 
     def _add(self, note: RunEvent) -> None:
         """Add the counts of another process."""
@@ -79,6 +108,7 @@ class ProgressCounts:
         if note.kind == "completed":
             self.bytes += int(note.facts.get("size_bytes") or 0)
         elif note.kind == "failed":
+            self.failures[str(note.facts.get("reason")), host_in(note.url)] += 1
             self.last_failure = f"{note.facts.get('reason')} {note.url or job_id}"
 
     @property
@@ -91,6 +121,20 @@ class ProgressCounts:
         """Bytes received, including those of running transfers."""
         return self.bytes + sum(one.bytes for one in list(self.active.values()))
 
+    def waiting(self, now: float, *, brief: bool = False) -> list[str]:
+        """Return a line for each host that jobs wait for now."""
+        waits = [wait for wait in list(self.waits.values()) if not wait.is_over(now)]
+        return [waiting_text(wait.facts, brief=brief) for wait in waits]
+
+    def bytes_left(self) -> int | None:
+        """Return the bytes that are still to come, if all remaining items are running and their sizes are known."""
+        running = list(self.active.values())
+        if not self.total or not running or self.total - self.ended != len(running):
+            return None
+        if any(one.size_bytes is None for one in running):
+            return None
+        return sum(max(0, (one.size_bytes or 0) - one.bytes) for one in running)
+
     def speed(self, now: float) -> float:
         """Bytes per second over the last few seconds."""
         self._marks.append((now, self.bytes_now))
@@ -101,8 +145,13 @@ class ProgressCounts:
 
     def eta_s(self, now: float) -> float | None:
         """Estimated seconds left at the current rate."""
+        if (left := self.bytes_left()) is not None:
+            speed = self.speed(now)
+            return left / speed if speed >= 1 else None
         fetched = self.completed + self.failed
         if not self.total or not fetched or self.ended >= self.total:
+            return None
+        if not self.active and self.waiting(now):  # the end depends on a host
             return None
         return (self.total - self.ended) * (now - self.started_at) / fetched
 
@@ -120,12 +169,12 @@ def plain_line(score: ProgressCounts, now: float) -> str:
         parts.append(f"{len(score.active)} active")
     if (left := score.eta_s(now)) is not None:
         parts.append(f"ETA {duration(left)}")
-    return ", ".join(parts)
+    return "\n".join([", ".join(parts), *score.waiting(now)])
 
 
-def on_terminal() -> bool:
-    """Return whether stderr is a terminal that can show a display."""
-    return sys.stderr.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}
+def host_in(url: str | None) -> str:
+    """Return the host of a URL as failures and waits name it; empty: none."""
+    return (url or "").partition("://")[2].partition("/")[0].rpartition("@")[2]
 
 
 @contextmanager
@@ -169,4 +218,4 @@ def every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         over.set()
-        thread.join()
+        thread.join(JOIN_S)

@@ -59,6 +59,10 @@ class Display:
         lines += [_row(one.url, one.bytes, one.size_bytes, width) for one in list(score.active.values())[:ROWS]]
         if len(score.active) > ROWS:
             lines.append(Text(f"  … and {len(score.active) - ROWS} more", style="dim"))
+        lines += [
+            Text(clean(line), style="yellow", no_wrap=True, overflow="ellipsis")
+            for line in score.waiting(now, brief=True)[:ROWS]
+        ]
         if score.failed or score.retries:
             text = f"failed {score.failed}, tried again {score.retries}"
             last = f"; last: {clean(score.last_failure)}" if score.last_failure else ""
@@ -88,7 +92,9 @@ class Above(io.TextIOBase):
 
 
 def _overall(score: ProgressCounts, now: float, width: int) -> RenderableType:
-    total = float(score.total) if score.total else None
+    total, done = float(score.total) if score.total else None, float(score.ended)
+    if score.total == 1 and score.bytes_left() is not None:  # one file: the bar is its bytes
+        total, done = float(score.bytes_left() or 0) + score.bytes_now, float(score.bytes_now)
     left = score.eta_s(now)
     words = [
         f"{score.ended}/{score.total or '?'} items",
@@ -101,7 +107,7 @@ def _overall(score: ProgressCounts, now: float, width: int) -> RenderableType:
     if (room := min(40, width - len(text) - 2)) >= 5:
         grid.add_column(width=room)
         grid.add_column(no_wrap=True)
-        grid.add_row(ProgressBar(total=total, completed=score.ended, pulse=total is None, animation_time=now), text)
+        grid.add_row(ProgressBar(total=total, completed=done, pulse=total is None, animation_time=now), text)
         return grid
     return Text(text, no_wrap=True, overflow="ellipsis")
 

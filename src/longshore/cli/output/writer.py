@@ -66,6 +66,11 @@ def stdout_is_closed() -> bool:
     return getattr(sys.stdout, "name", None) == os.devnull
 
 
+def on_terminal() -> bool:
+    """Return whether stderr is a terminal that can show a display."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}
+
+
 def now() -> str:
     """Return the time as RFC 3339."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -166,6 +166,11 @@ def _holds(defaults: HostsSettings) -> Micros:
     return max(VERDICT, int(defaults.breaker_cooldown_s * SECOND))
 
 
+def limits_of(facts: HostFacts, defaults: HostsSettings) -> tuple[int, float]:
+    """Return the connections at once and the requests per second that are configured for a host; rate 0: no limit."""
+    return _limit(facts, defaults), _rate(facts, defaults)
+
+
 def _limit(facts: HostFacts, defaults: HostsSettings) -> int:
     profile = defaults.named.get(facts.host, _NO_LIMITS)
     for value in (facts.concurrency, profile.concurrency):

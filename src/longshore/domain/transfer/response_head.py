@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import Final
+from typing import Any, Final
 
 from longshore.domain.model import Validators
 from longshore.domain.transfer.ranges import ContentRange, parse_content_range, parse_length
@@ -28,6 +28,23 @@ _DATE = re.compile(r"[ -~]{1,128}\Z")  # what may be sent back as a date
 _STATUS = re.compile(rb"HTTP/([0-9](?:\.[0-9])?) ([1-9][0-9]{2})(?: [^\0\r\n]*)?\r?\n\Z")
 _FIELDS = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]++:[^\0\r\n]*+\r?+\n)*+\Z")
 _SPACE: Final = " \t\r"  # and no other: str.strip would take bytes that mean something to a server
+
+
+@dataclass(slots=True)
+class Decoding:
+    """What was received of a body that is stored decoded."""
+
+    coding: str
+    encoded_bytes: int = 0
+    encoded_sha256: str = ""  # at the end
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is recorded of it."""
+        return {
+            "content_encoding": self.coding,
+            "encoded_bytes": self.encoded_bytes,
+            "encoded_sha256": self.encoded_sha256,
+        }
 
 
 @dataclass(slots=True)
@@ -44,6 +61,7 @@ class Head:
     hops: tuple[str, ...] = ()  # the URLs before the final one
     cookies: tuple[str, ...] = field(default=(), repr=False)  # Set-Cookie, as sent
     delimited: bool = True  # the end of the body can be told from a cut
+    decoding: Decoding | None = None  # the body is decoded on its way
 
     @property
     def total(self) -> int | None:

@@ -13,6 +13,7 @@ from longshore.errors import BadInput, NotFound
 from longshore.ledger.named_rows import ControlRow
 from longshore.ledger.operations.expiry import mark_lanes
 from longshore.ledger.operations.planning import add_counts, plan
+from longshore.ledger.queries.due_work import scopes_known
 from longshore.ledger.records import CancelResult
 from longshore.ledger.rows import check_scope, encoded, job_of
 from longshore.ledger.transaction import Row, Tx
@@ -57,6 +58,26 @@ def retry(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> list[Planned]:
         request = replace(job.request, retry_of=job.job_id)
         planned += plan(tx, scope, [request], again="failed")
     return planned
+
+
+def wake_waiting(tx: Tx, scope: Scope | None, reason: str) -> int:
+    """Make the jobs claimable at once that wait because of this reason, of one tenant and project or of all."""
+    count = 0
+    for where in [scope] if scope else scopes_known(tx):
+        tx.enter(where.tenant_id)
+        woken = tx.many("waiting_now", tx.all("waiting_because", reason=reason, **where._asdict()))
+        mark_lanes(tx, woken)
+        count += len(woken)
+    return count
+
+
+def is_waiting(tx: Tx, scope: Scope | None, reason: str) -> bool:
+    """Return whether jobs wait because of this reason. Only reads."""
+    for where in [scope] if scope else scopes_known(tx):
+        tx.enter(where.tenant_id)
+        if tx.all("waiting_because", reason=reason, **where._asdict()):
+            return True
+    return False
 
 
 def _rows(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> list[ControlRow]:

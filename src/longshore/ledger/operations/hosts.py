@@ -28,6 +28,8 @@ from longshore.ledger.records import Host
 from longshore.ledger.rows import check_lease, encoded
 from longshore.ledger.transaction import Tx
 
+PAUSED: Final = "paused"  # why a host rests that a person told to rest until a time
+
 
 class Allowances:
     """What one owner may still take at each host within one transaction."""
@@ -170,6 +172,8 @@ def set_host(tx: Tx, host: str, changes: Mapping[str, Any]) -> None:
         tx.run(f"host_set_{name}", host=host, value=int(value) if name == "paused" else value, now=tx.now)
     if changes.get("cooldown_until", 0) is None:
         tx.many("host_well", [(tx.now, host)])
+    elif "cooldown_until" in changes:
+        tx.run("host_set_reason", host=host, value=PAUSED, now=tx.now)
     free_slots(tx, [host])
 
 

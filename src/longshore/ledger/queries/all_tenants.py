@@ -52,6 +52,16 @@ def host(tx: Tx, name: str) -> Host | None:
     return _hosts(tx, [row])[0] if row else None
 
 
+def host_state(host: Host, now: Micros, defaults: HostsSettings) -> tuple[str, Micros | None]:
+    """Return `paused`, `open` (its breaker), `resting` or `ok`, and until when; None: no end, or nothing to wait for."""
+    until = host.cooldown_until or 0
+    state = "resting" if until > now else "ok"
+    if defaults.breaker_failures and host.failures >= defaults.breaker_failures:
+        rested = (host.failed_at or 0) + int(defaults.breaker_cooldown_s * SECOND)
+        state, until = ("open", max(until, rested)) if rested > now else (state, until)
+    return "paused" if host.paused else state, until if until > now else None
+
+
 def resting_hosts(tx: Tx, defaults: HostsSettings, many: int) -> list[Host]:
     """Return hosts that are not asked now: paused, told to wait, or failing."""
     return _hosts(tx, tx.all("hosts_resting", many=many, **_resting(tx, defaults)))

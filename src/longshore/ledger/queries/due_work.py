@@ -14,6 +14,8 @@ from longshore.ledger.transaction import Tx
 
 SCOPES: Final = 20  # of which a run over all tenants tells what they wait for
 
+_WAITS: Final = {"waits_parked": ("now",), "waits_resting": ("now", "never"), "waits_timed": ()}  # and their parameters
+
 
 class Standing(NamedTuple):
     """The status of a job: a tenth of the size of `Job`, for queries over thousands of jobs."""
@@ -54,18 +56,39 @@ class Wait(NamedTuple):
 
 def waits(tx: Tx, scope: Scope | None, owner: str, many: int = 5) -> list[Wait]:
     """Return what a run waits for: hosts that rest or are full, times to wait, leases of other workers. Most jobs first."""
-    found: list[Wait] = []
+    found: dict[tuple[str | None, str], Wait] = {}
     for where in [scope] if scope else scopes_known(tx)[:SCOPES]:
         tx.enter(where.tenant_id)
-        for name in ("waits_parked", "waits_timed"):
-            now = {"now": tx.now} if name == "waits_parked" else {}
-            for host, reason, until, jobs in tx.all(name, many=many, **now, **where._asdict()):
+        for name, given in _WAITS.items():
+            known = {"now": tx.now, "never": NEVER}
+            rows = tx.all(name, many=many, **{word: known[word] for word in given}, **where._asdict())
+            for host, reason, until, jobs in rows:
                 if jobs:
-                    found.append(Wait(host or None, reason or "host_busy", None if until >= NEVER else until, jobs))
+                    _add_wait(found, Wait(host or None, reason or "host_busy", None if until >= NEVER else until, jobs))
         leased, until = tx.one("waits_leased", owner=owner, **where._asdict()) or (0, None)
         if leased:
-            found.append(Wait(None, "leased", until, leased))
-    return sorted(found, key=lambda wait: -wait.jobs)[:many]
+            _add_wait(found, Wait(None, "leased", until, leased))
+    return sorted(found.values(), key=lambda wait: -wait.jobs)[:many]
+
+
+def waits_of(tx: Tx, scope: Scope, owner: str, job_ids: Sequence[str], many: int = 5) -> list[Wait]:
+    """Return what named jobs wait for. Most jobs first."""
+    tx.enter(scope.tenant_id)
+    given = {"job_ids": json.dumps(list(job_ids)), "owner": owner, "now": tx.now, "never": NEVER, "many": many}
+    rows = tx.all("waits_named", **given, **scope._asdict())
+    timed = ((host, reason, until, jobs) for host, reason, until, jobs in rows if until is not None)
+    return [
+        Wait(host or None, reason or "host_busy", None if until >= NEVER else until, n)
+        for host, reason, until, n in timed
+    ]
+
+
+def _add_wait(found: dict[tuple[str | None, str], Wait], wait: Wait) -> None:
+    """Add jobs to those that wait for the same thing; the first of them decides until when."""
+    if (before := found.get(wait[:2])) is not None:
+        ends = [until for until in (before.until, wait.until) if until is not None]
+        wait = wait._replace(until=min(ends, default=None), jobs=before.jobs + wait.jobs)
+    found[wait[:2]] = wait
 
 
 def stops_wanted(tx: Tx, owner: str) -> list[str]:

@@ -81,6 +81,12 @@ def failures(tx: Tx, scope: Scope, limit: int = 1_000) -> list[FailureGroup]:
     return [FailureGroup(reason, host, int(count), *rest) for reason, host, count, *rest in rows]
 
 
+def failures_left(tx: Tx, scope: Scope) -> int:
+    """Count the failed jobs that were not tried again: the items that are still missing."""
+    (count,) = tx.one("failures_left", **scope_values(tx, scope)) or (0,)
+    return int(count)
+
+
 def timeline(tx: Tx, scope: Scope, job_id: str) -> Timeline:
     """Return one job's whole life: its planning, events, grants and effects."""
     record = job(tx, scope, job_id)

@@ -28,6 +28,13 @@ UPDATE jobs SET next_attempt_at = NULL, ready = 1
  WHERE seq = :seq AND next_attempt_at IS NOT NULL
 RETURNING lane_id, priority
 
+-- waiting_because --
+-- (The + makes SQLite start from the waiting rows, not the tenant.)
+SELECT seq FROM jobs WHERE next_attempt_at IS NOT NULL AND error_code = :reason AND +tenant_id = :tenant_id AND project_id = :project_id
+
+-- waiting_because @postgres --
+SELECT seq FROM jobs WHERE next_attempt_at IS NOT NULL AND error_code = :reason AND tenant_id = :tenant_id AND project_id = :project_id
+
 -- lanes_forgotten --
 -- Lanes that have a ready job but are not marked ready: there must be none.
 SELECT l.lane_id, (SELECT j.priority FROM jobs AS j WHERE j.lane_id = l.lane_id AND j.ready = 1

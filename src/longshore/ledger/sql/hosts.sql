@@ -62,6 +62,9 @@ UPDATE hosts SET paused = :value, updated_at = :now WHERE host = :host
 -- host_set_cooldown_until --
 UPDATE hosts SET cooldown_until = :value, updated_at = :now WHERE host = :host
 
+-- host_set_reason --
+UPDATE hosts SET reason = :value, updated_at = :now WHERE host = :host
+
 -- hosts_page --
 SELECT host, concurrency, rate_per_s, paused, cooldown_until, failures, failed_at, reason
   FROM hosts WHERE host > :after ORDER BY host LIMIT :many

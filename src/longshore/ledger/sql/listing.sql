@@ -124,6 +124,9 @@ SELECT {job} FROM jobs AS j
    AND (CAST(:statuses AS jsonb) IS NULL OR CAST(:statuses AS jsonb) ? j.status) AND {job_filter}
  ORDER BY j.seq LIMIT :many
 
+-- failures_left --
+SELECT COALESCE(sum(n), 0) FROM failure_counts WHERE tenant_id = :tenant_id AND project_id = :project_id
+
 -- failure_groups --
 -- Failed jobs without a retry, counted by reason and host, with the newest of each as an example.
 SELECT g.error_code, g.host, g.n, j.job_id, COALESCE(j.url, j.canonical_url), j.error_message_safe, j.failed_at

@@ -47,7 +47,7 @@ class DownloadHandler:
         if known and (known.is_fresh or self._settings.offline):
             return known.reused("fresh" if known.is_fresh else "offline")
         if self._settings.offline:
-            raise Reasoned("offline", "offline, and these bytes are not held")
+            raise Reasoned("offline", "offline, and these bytes are not stored")
         key = (lease.job_id, lease.epoch)
         async with self._slots.at(lease.job.request.host, lease.host_slots, key, self._receiver):
             self._watch.tell("started", lease)

@@ -83,15 +83,19 @@ class Receiver:
     def moved(self, key: tuple[str, int]) -> int | None:
         """Return how many bytes a transfer has received; None while it does not wait for a server."""
         sink = self._sinks.get(key)
-        return None if sink is None or sink.waits_for_disk else sink.received
+        return None if sink is None or sink.waits_for_disk or self._is_limited else sink.received
 
     def waiting(self) -> dict[tuple[str, int], tuple[str, int]]:
         """Return the transfers that wait for a server: the host that is asked, and how many bytes came."""
         return {
             key: (walk.at if (walk := self._walks.get(key)) else host_of(sink.url), sink.received)
             for key, sink in list(self._sinks.items())
-            if not sink.waits_for_disk
+            if not sink.waits_for_disk and not self._is_limited
         }
+
+    @property
+    def _is_limited(self) -> bool:
+        return bool(self._transfer.rate) and self._transfer.rate.is_pausing
 
     def give_way(self, key: tuple[str, int]) -> None:
         """Stop a slow transfer because others wait for its slot. Its job tries another candidate, or resumes later."""
@@ -289,7 +293,7 @@ class Receiver:
             fault = self._page_fault(lease, head, first)
         if fault is not None:
             if kind_of(fault.reason) in _WORTHLESS:
-                await self._thread(
+                kept = await self._thread(
                     self._store.quarantine_body,
                     lease.scope,
                     lease.job_id,
@@ -297,6 +301,8 @@ class Receiver:
                     body,
                     f"{fault.reason}: {fault}",
                 )
+                if kept:
+                    fault.args = (f"{fault}; the body is kept in quarantine as {kept}",)
             raise fault
         failpoints.hit("stream.judged")
         content_type = content_checks.content_type(first, head.media_type, sniffed=sniffed)

@@ -103,6 +103,8 @@ def telemetry(sink: BodySink, head: Head, elapsed_s: float, why: str) -> dict[st
         facts["avg_write_mibps"] = round(sink.new_bytes / elapsed_s / (1 << 20), 3)
     if not head.delimited:
         facts["unverified_length"] = True
+    if head.decoding is not None:
+        facts |= head.decoding.facts()
     if head.hops:
         facts["hops"] = len(head.hops)
     return facts
