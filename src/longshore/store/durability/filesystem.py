@@ -24,6 +24,7 @@ READ: Final = (
 )  # opening a FIFO does not block, and reading it returns nothing
 BLOCK: Final = 4096
 _KEEP_SIZE: Final = 1
+_PUNCH_HOLE: Final = 2
 _FICLONE: Final = 0x40049409
 _NO_REPLACE: Final = 1
 ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})  # no directory: nothing, or a link or a file
@@ -65,6 +66,12 @@ def preallocate(fd: int, nbytes: int) -> bool:
             raise
         return False
     return True
+
+
+def punch_hole(fd: int, offset: int, nbytes: int) -> None:
+    """Free the blocks of a range, which then reads as zeros; raise `OSError` if the file system cannot."""
+    mode = _KEEP_SIZE | _PUNCH_HOLE
+    _checked(_libc.fallocate(fd, mode, ctypes.c_longlong(offset), ctypes.c_longlong(nbytes)))
 
 
 def syncfs_reports(fd: int) -> bool:

@@ -4,6 +4,11 @@ Only bytes that a durable `facts.json` records count after a restart. The body i
 replaced atomically, so the facts never cover more bytes than the disk holds. Starting over removes the facts, durably,
 before the first byte of another version is written.
 
+A later epoch never continues in the file of an earlier one, because a process that lost its lease may still write to it.
+It copies the durable prefix; the older part stays whole until the copy is durable. If the disk has no room for a second
+copy, the bytes are moved piece by piece: first the older body loses its name, so that no process can publish it, then
+each piece is freed as soon as it is copied. A crash in between costs the bytes, never the disk.
+
 The facts also identify the response that the bytes belong to (requested and final URL, validators, and the header
 fields that validation reads), and contain the hash of the durable bytes. If a bit flips on disk between two attempts,
 the part is discarded; the result is never wrong.
@@ -35,7 +40,15 @@ NO_VALIDATORS: Final = Validators()
 _NEW_FACTS: Final = "facts.new"
 COPY_BYTES: Final = 1 << 20
 failpoints.declare(
-    "part.open", "part.write", "part.fsync", "part.facts", "part.rename", "part.dirsync", "part.restart", "part.adopt"
+    "part.open",
+    "part.write",
+    "part.fsync",
+    "part.facts",
+    "part.rename",
+    "part.dirsync",
+    "part.restart",
+    "part.adopt",
+    "part.move",
 )
 
 
@@ -314,15 +327,18 @@ class Part:
         )
         self._hash, self.size_bytes, self.head = hashlib.sha256(), 0, b""
 
-    def adopt(self, older: int, facts: PartFacts) -> bool:
-        """Copy an older epoch's durable prefix while hashing it; return False, and stay empty, if the hash differs."""
+    def adopt(self, older: int, facts: PartFacts, *, move: bool = False) -> bool:
+        """Copy or move an older epoch's durable prefix while hashing it; return False, and stay empty, if the hash differs."""
         failpoints.hit("part.adopt")
         try:
-            source = os.open(BODY, filesystem.READ, dir_fd=older)
+            source = take_body(older) if move else os.open(BODY, filesystem.READ, dir_fd=older)
         except OSError:
             return False
         try:
-            self._copy(source, facts.durable_bytes)
+            if move:
+                self._move(source, facts.durable_bytes)
+            else:
+                self._copy(source, facts.durable_bytes)
         except OSError:
             self.restart()
             return False
@@ -352,6 +368,15 @@ class Part:
             if not piece:
                 raise OSError("shorter than its facts")
             self.write(piece)
+
+    def _move(self, source: int, nbytes: int) -> None:
+        """Copy a body that has no name any more, and free each piece that is copied."""
+        os.ftruncate(source, nbytes)  # free what lies behind the durable bytes, and preallocated blocks
+        while self.size_bytes < nbytes:
+            failpoints.hit("part.move")
+            start = self.size_bytes
+            self._copy(source, min(nbytes, start + COPY_BYTES))
+            filesystem.punch_hole(source, start, self.size_bytes - start)
 
     def seal(self) -> None:
         """Make the body read-only, just before it is made durable."""
@@ -390,3 +415,26 @@ def empty_part(directory: int) -> None:
     """Remove the files of a part; the facts first, so that they never exist without their body."""
     for name in (FACTS, _NEW_FACTS, BODY):
         filesystem.unlink(name, directory)
+
+
+def take_body(directory: int) -> int:
+    """Remove the names of a part and return its open body; raise `OSError` if the body has another name as well.
+
+    A body without a name cannot be linked again, so no process can publish it, even if it still has it open. A body with
+    another name is published; its bytes must not be touched.
+    """
+    sealed = os.open(BODY, filesystem.READ, dir_fd=directory)
+    try:
+        os.fchmod(sealed, 0o600)  # a whole body is read-only
+        body = os.open(BODY, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    finally:
+        os.close(sealed)
+    try:
+        empty_part(directory)
+        if os.fstat(body).st_nlink:  # published, maybe in this moment by a process that lost its lease
+            os.fchmod(body, 0o444)
+            raise OSError(errno.EMLINK, "the body has another name")
+    except BaseException:
+        os.close(body)
+        raise
+    return body
