@@ -43,7 +43,7 @@ def many(inputs: list[Input], params: dict[str, Any], ctx: Any) -> list[Any]:
 
 @longshore.job_type("t_sized")
 def sized(inputs: list[Input], params: dict[str, Any], ctx: Any) -> Path:
-    large = ctx.scratch / "large.bin"
+    large = Path(ctx.scratch, "large.bin")
     with large.open("wb") as file:
         if params.get("sparse"):
             file.truncate(params["size"])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from longshore.cli.output.writer import Output, say
+from longshore.cli.time_spans import TimeRange
 from longshore.errors import BadInput
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ _COMMON = (
 _WAITING = (
     click.option(
         "--max-wait",
-        type=click.FloatRange(min=0),
+        type=TimeRange(min=0),
         metavar="S",
         help="Give up after S seconds without a finished job or a byte of a body (exit 4).",
     ),

@@ -10,8 +10,9 @@ from typing import BinaryIO, Protocol
 from longshore.domain.model import Blob, Scope
 from longshore.errors import StoreError
 from longshore.store.records import Problem, Quarantined, StoredBlob
+from longshore.store.staging.part_facts import PartFacts
 from longshore.store.staging.part_writer import PartWriter
-from longshore.store.staging.parts import Part, PartFacts
+from longshore.store.staging.parts import Part
 from longshore.store.staging.reservations import Reservation, TenantQuota
 
 

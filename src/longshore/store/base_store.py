@@ -17,8 +17,9 @@ from longshore.store.api import Staged
 from longshore.store.durability import filesystem
 from longshore.store.records import Problem
 from longshore.store.staging.area import Staging
+from longshore.store.staging.part_facts import PartFacts
 from longshore.store.staging.part_writer import PartWriter
-from longshore.store.staging.parts import COPY_BYTES, Part, PartFacts
+from longshore.store.staging.parts import COPY_BYTES, Part
 from longshore.store.staging.reservations import Reservation, TenantQuota
 from longshore.store.verify_blob import problem_with
 

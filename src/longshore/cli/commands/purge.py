@@ -9,13 +9,14 @@ import click
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import say
 from longshore.cli.run_command import OK
+from longshore.cli.time_spans import MOST_DAYS, TimeRange
 
 
 @click.command("purge")
 @click.option(
     "--older-than",
     "days",
-    type=click.FloatRange(min=0),
+    type=TimeRange(min=0, max=MOST_DAYS),
     default=None,
     metavar="DAYS",
     help="[default: retention.days, 90]",

@@ -26,8 +26,9 @@ from longshore.errors import BadInput, StoreUnavailable
 from longshore.store import blob_names
 from longshore.store.durability import filesystem
 from longshore.store.hashed_scopes import read_note, write_note
+from longshore.store.staging.part_facts import PartFacts
 from longshore.store.staging.part_writer import Buffers, PartWriter
-from longshore.store.staging.parts import BODY, Part, PartFacts, empty_part, read_facts
+from longshore.store.staging.parts import BODY, Part, empty_part, read_facts
 from longshore.store.staging.quarantine import Quarantine
 from longshore.store.staging.reservations import Reservation, Reservations
 from longshore.thread_pool import Threads

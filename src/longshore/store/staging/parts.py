@@ -19,24 +19,23 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from stat import S_ISREG
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from longshore import failpoints
-from longshore.domain.model import Scope, Validators
+from longshore.domain.model import Validators
 from longshore.errors import DiskFull, PublishFailed
 from longshore.store import blob_names
 from longshore.store.durability import filesystem
+from longshore.store.staging.part_facts import NO_VALIDATORS, PartFacts
 from longshore.store.staging.reservations import Reservation
 
 BODY: Final = "body"
 FACTS: Final = "facts.json"
-NO_VALIDATORS: Final = Validators()
 _NEW_FACTS: Final = "facts.new"
 COPY_BYTES: Final = 1 << 20
 failpoints.declare(
@@ -52,81 +51,13 @@ failpoints.declare(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PartFacts:
-    """The durable metadata of a part."""
-
-    scope: Scope
-    job_id: str
-    epoch: int
-    url: str | None = None
-    final_url: str | None = None
-    validators: Validators = NO_VALIDATORS
-    total: int | None = None
-    durable_bytes: int = 0
-    sha256: str | None = None  # of the durable bytes
-    headers: Mapping[str, str] | None = None  # response headers that validation needs; None in parts of older versions
-    delimited: bool = True  # a truncated body could be distinguished from a complete one
-    caller: str = ""  # hash of the credentials that were sent
-
-    @property
-    def answered(self) -> str | None:
-        """Return the Date of the response with the validators; it decides whether Last-Modified is strong."""
-        return None if self.headers is None else self.headers.get("date")
-
-    def as_json(self) -> bytes:
-        """Serialize the facts to JSON."""
-        known: dict[str, Any] = {
-            "v": 1,
-            "tenant_id": self.scope.tenant_id,
-            "project_id": self.scope.project_id,
-            "job_id": self.job_id,
-            "epoch": self.epoch,
-            "url": self.url,
-            "final_url": self.final_url,
-            "etag": self.validators.etag,
-            "last_modified": self.validators.last_modified,
-            "total": self.total,
-            "durable_bytes": self.durable_bytes,
-            "sha256": self.sha256,
-            "headers": None if self.headers is None else dict(self.headers),
-            "delimited": self.delimited,
-            "caller": self.caller,
-        }
-        return json.dumps(known).encode()
-
-    @classmethod
-    def from_json(cls, raw: bytes) -> PartFacts:
-        """Parse the output of `as_json`; raise ValueError for anything else."""
-        known = json.loads(raw)
-        if not isinstance(known, dict) or known.get("v") != 1:
-            raise ValueError("not the facts of a part")
-        try:
-            return cls(
-                Scope(known["tenant_id"], known["project_id"]),
-                known["job_id"],
-                int(known["epoch"]),
-                known["url"],
-                known["final_url"],
-                Validators(known["etag"], known["last_modified"]),
-                known["total"],
-                int(known["durable_bytes"]),
-                known.get("sha256"),
-                known.get("headers"),
-                known.get("delimited", True),
-                known.get("caller", ""),
-            )
-        except (KeyError, TypeError) as error:
-            raise ValueError("not the facts of a part") from error
-
-
 def read_facts(directory: int) -> PartFacts | None:
     """Read the facts in a part's directory; return None if they are missing or invalid."""
     try:
         with filesystem.open_regular(FACTS, directory) as file:
             facts = PartFacts.from_json(file.read(1 << 20))
         stat = os.stat(BODY, dir_fd=directory, follow_symlinks=False)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):  # RecursionError: damaged into deeply nested JSON
         return None
     return facts if S_ISREG(stat.st_mode) and stat.st_size >= facts.durable_bytes else None
 
