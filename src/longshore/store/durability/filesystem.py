@@ -14,7 +14,8 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import BinaryIO, Final
 
-from longshore.errors import DiskFull, PublishFailed, StoreError, StoreUnavailable
+from longshore.domain.policy.disk_space import Lack
+from longshore.errors import DiskFull, NeverFits, PublishFailed, StoreError, StoreUnavailable
 from longshore.store.records import Problem
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -32,7 +33,7 @@ NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.
 NO_NOREPLACE: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 _WRITE_BEGIN: Final = 2  # SYNC_FILE_RANGE_WRITE: start, do not wait
 IRREGULAR: Final = frozenset({errno.EINVAL, errno.ELOOP, errno.ENXIO})  # `open_regular`: not a regular file
-FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_REFLINK: Final = frozenset({errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM})
 _OURS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 # File systems on which syncfs is known to report write errors: ext2/3/4, XFS, Btrfs, F2FS, tmpfs.
@@ -278,7 +279,9 @@ def typed(error: OSError, doing: str) -> StoreError:
     """Convert an `OSError` to a `StoreError`."""
     text = f"{doing}: {os.strerror(error.errno) if error.errno else error}"
     if error.errno in FULL:
-        return DiskFull(text, hint="make room on the disk; the work then continues automatically")
+        return DiskFull(text, hint="make room on the disk, then run the command again")
+    if error.errno == errno.EFBIG:
+        return NeverFits(f"{text} for this process or file system", hint="raise `ulimit -f`", lack=Lack.NEVER)
     if error.errno in _OURS:
         return StoreUnavailable(text)
     return PublishFailed(text)
