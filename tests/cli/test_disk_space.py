@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.cli.conftest import LOOPBACK, Box
 from tests.cli.test_full_disks import full
 from tests.support.disks import small_disk
 from tests.support.origin import Gate, Origin, Thing, chunked, close_delimited, cut, endless, stamped, status
-from tests.support.program import eventually, execute, started
+from tests.support.program import Ran, command, environment, eventually, execute, started
 
 pytestmark = pytest.mark.slow
 
@@ -210,3 +211,33 @@ def test_parts_are_kept_where_other_data_fills_the_disk(
         ran = box("get", origin.add("/small", Thing(b"small")), "--max-wait", "3")
         assert ran.code != 0
         assert list((disk / "store/.staging/parts").rglob("facts.json"))
+
+
+def test_a_limit_on_file_sizes_is_not_called_a_full_disk(origin: Origin, box: Box) -> None:
+    thing = Thing(stamped(1, 6 * MIB))
+    words = command("get", origin.add("/big", thing), "--json")
+    ran = subprocess.run(
+        ["bash", "-c", 'ulimit -f 3072; exec "$@"', "-", *words],
+        env=environment(box.env),
+        capture_output=True,
+        text=True,
+    )
+    (failed,) = Ran(ran.returncode, ran.stdout, ran.stderr).of("failed")
+    assert (failed["reason"], origin.count("/big")) == ("too_large", 1)
+    assert "File too large" in failed["message"]
+
+
+@pytest.mark.parametrize("words", ["put FILE", "get URL -o DISK/out", "get URL -d DISK/out"])
+def test_no_command_that_ends_promises_to_go_on(origin: Origin, box: Box, words: str) -> None:
+    file, url = box.write("file", "x" * 3 * MIB), origin.add("/a", Thing(stamped(1, 3 * MIB)))
+    with small_disk("2m") as disk:
+        env = {"LONGSHORE_STORE": str(disk / "store"), "LONGSHORE_QUOTA__FREE_BYTES_MIN": "0"} if "put" in words else {}
+        if "put" in words:
+            fill(disk, 50_000)
+        words = words.replace("FILE", str(file)).replace("URL", url).replace("DISK", str(disk))
+        ran = box(*words.split(), env=env)
+        assert ran.code != 0
+        told = ran.stderr + ran.stdout
+        assert "automatically" not in told
+        assert "by itself" not in told
+        assert "room" in told or "larger disk" in told, told
