@@ -33,7 +33,7 @@ STATUSES = ("pending", "processing", "completed", "failed", "skipped", "canceled
 
 @click.command("export")
 @click.argument("form", type=click.Choice(["manifest", *FILES, *DIRECTORIES]), default="jsonl")
-@click.option("-o", "--output", "target", type=click.Path(path_type=Path), help="File or directory [default: stdout].")
+@click.option("-o", "--output", "target", type=click.Path(), help="File or directory [default: stdout, or -].")
 @click.option("--format", "format_", type=click.Choice(["jsonl", "csv", "parquet"]), help="Format of the manifest.")
 @click.option("--status", type=click.Choice(STATUSES), help="Only jobs with this status.")
 @click.option("--type", "job_type", metavar="TYPE", help="Only jobs of this type.")
@@ -45,7 +45,7 @@ STATUSES = ("pending", "processing", "completed", "failed", "skipped", "canceled
 def command(
     call: Call,
     form: str,
-    target: Path | None,
+    target: str | None,
     format_: str | None,
     status: str | None,
     job_type: str | None,
@@ -64,28 +64,31 @@ def command(
     from longshore.exports.public_urls import Published
 
     form, published = (format_ or "jsonl") if form == "manifest" else form, Published(no_secrets)
-    if call.json and target is None and form in FILES and form not in LINES:
+    if target == "":
+        raise click.UsageError("-o needs a name; this one is empty")
+    place = None if target is None or target == "-" else Path(target)
+    if call.json and place is None and form in FILES and form not in LINES:
         raise click.UsageError(f"{form} is not JSON: omit --json, or name a file with -o")
     if no_secrets and form in EXACT:
         raise click.UsageError(f"{form} has every URL as it was given; --no-secrets is for fetch-bag and crate")
     if form in DIRECTORIES:
-        if target is None:
+        if place is None:
             raise BadInput(f"a {form} is a directory: name it with -o")
-        check_outside(target, call.settings)
+        check_outside(place, call.settings)
         with call.depot() as depot:
-            count = _write_directory(depot, form, target, template, published)
+            count = _write_directory(depot, form, place, template, published)
     else:
-        with call.ledger() as ledger, _opened(target, call.settings) as out:
-            wrap = lines_of(LINES[form]) if call.json and target is None else dict
+        with call.ledger() as ledger, _opened(place, call.settings) as out:
+            wrap = lines_of(LINES[form]) if call.json and place is None else dict
             count = _write_file(ledger, call.scope, form, out, status, job_type, wrap)
     if published.secrets and call.verbosity > -2:
         _warn(published.secrets)
-    if target is not None:
+    if place is not None:
         if call.json:
             facts = {"command": "export", "form": form, "items": count, "urls_with_secrets": published.secrets}
             call.output.record("summary", facts)
         elif call.verbosity >= 0:
-            say(f"{count} written to {target}")
+            say(f"{count} written to {place}")
     return OK
 
 

@@ -35,7 +35,10 @@ def command(call: Call, days: float | None, archive: Path | None, format_: str, 
     """
     from longshore.depot.maintenance.purge import retire
     from longshore.depot.maintenance.retention import ARCHIVE
+    from longshore.depot.output_paths import check_outside_store
 
+    if archive is not None:
+        check_outside_store(str(archive), call.settings)
     with call.ledger() as ledger:
         age = days if days is not None else call.settings.retention.days or 90.0
         before = ledger.now() - int(age * 86_400_000_000)
