@@ -1,9 +1,9 @@
 """Wait for a full disk, and free it if parts of waiting jobs fill it.
 
 While the disk is full no job is claimed, so no request is sent. The jobs whose parts fill it would wait for the space that
-they take themselves. So if the disk stays full for `PATIENCE_S` while nothing on this machine moves, parts are dropped,
-those of ended jobs first, then the oldest, until there is room; their jobs start from zero. Nothing is dropped if all
-these parts together would not make room: then other data fills the disk.
+they take themselves. So if the disk stays full for `PATIENCE_S` (or half of the run's `max_wait_s`) while nothing on this
+machine moves, parts are dropped, those of ended jobs first, then the oldest, until there is room; their jobs start from
+zero. Nothing is dropped if all these parts together would not make room: then other data fills the disk.
 """
 
 from __future__ import annotations
@@ -34,7 +34,12 @@ class FullDisk:
     def __init__(self, ledger: Ledger, store: Store) -> None:
         self._ledger, self._store = ledger, store
         self._since: float | None = None
+        self._patience_s = PATIENCE_S
         self.full: bool | None = None  # None: not checked yet
+
+    def wait_at_most(self, max_wait_s: float | None) -> None:
+        """Drop parts earlier in a run that would give up before the disk is freed, or it would never be."""
+        self._patience_s = PATIENCE_S if max_wait_s is None else min(PATIENCE_S, max_wait_s / 2)
 
     def look(self) -> None:
         """Check whether the disk is full, and log each change once."""
@@ -53,7 +58,7 @@ class FullDisk:
         """Return whether jobs may be claimed; `idle`: this worker holds no lease that could free space."""
         if self.full is not False:
             self.look()
-        if self.full and idle and self._since is not None and time.monotonic() - self._since >= PATIENCE_S:
+        if self.full and idle and self._since is not None and time.monotonic() - self._since >= self._patience_s:
             self._since = time.monotonic()
             if await asyncio.to_thread(self._make_room):
                 self.look()

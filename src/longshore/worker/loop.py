@@ -163,6 +163,7 @@ class Worker:
         self._expecting = options.more is not None
         heart = Heartbeat(self._ledger, self._settings.lease, self._leases, self._on_lost, self._on_cancel)
         self._patience.limit_s = None if options.forever else options.max_wait_s
+        self._disk.wait_at_most(self._patience.limit_s)
         async with self._patience, heart, BackgroundTasks(self, self._tools):
             try:
                 await self._loop(options)
