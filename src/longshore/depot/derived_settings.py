@@ -33,8 +33,8 @@ def lost_ledger(settings: Settings) -> NoDepot | None:
         return None
     from longshore.store.ownership import OWNER  # not needed where the ledger is there
 
-    if not os.path.isfile(os.path.join(store, OWNER)):
-        return None
+    if not os.path.isfile(os.path.join(store, OWNER)) or not os.path.isdir(settings.depot):
+        return None  # a new depot with the store of another one is refused by that store
     return NoDepot(
         f"the ledger {ledger} is gone, but its store {store} is there",
         hint="restore the ledger from a backup (`longshore restore BACKUP`), or name its place with --ledger",
