@@ -36,13 +36,13 @@ def take(ledger: Path, target: Path) -> None:
                 work.step(4_096)
         copy.execute("PRAGMA journal_mode=DELETE")  # one file, complete in itself
     except apsw.Error as error:
-        raise _not_copied(error, target) from error
+        raise _not_copied(error, ledger, target) from error
     finally:
         copy.close()
         source.close()
 
 
-def _not_copied(error: apsw.Error, target: Path) -> LongshoreError:
+def _not_copied(error: apsw.Error, ledger: Path, target: Path) -> LongshoreError:
     """Return the error of a failed snapshot: a target that cannot be written is not damage."""
     code = getattr(error, "result", 0) & 0xFF
     room = os.statvfs(target.parent)
@@ -52,7 +52,7 @@ def _not_copied(error: apsw.Error, target: Path) -> LongshoreError:
             f"the backup does not fit: no space left at {target.parent}", hint="make room, or name another disk"
         )
     if code in (apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB):
-        return Damaged(f"the ledger cannot be copied: {error}")
+        return Damaged(f"the ledger {ledger} is damaged and cannot be copied ({type(error).__name__})")
     return Unavailable(f"the ledger cannot be copied to {target.parent}: {error} ({type(error).__name__})")
 
 
