@@ -236,3 +236,57 @@ def test_a_damaged_blob_is_not_told_as_held_offline(box: Box, origin: Origin) ->
     assert ran.code == 5
     assert "already held" not in ran.stderr.splitlines()[-1]
     assert "1 held" not in ran.stderr
+
+
+def test_a_second_file_of_a_blob_is_named_and_moved_away(box: Box, origin: Origin) -> None:
+    box("get", origin.add("/a", Thing(BODY))).ok()
+    [path] = blobs(box)
+    second = path.with_name(path.name + ".pdf")
+    second.write_bytes(BODY)
+    second.chmod(0o444)
+    (finding,) = box("verify", "--full", "--json").of("finding")
+    assert (finding["kind"], finding["subject"]) == ("file_unregistered", SHA256)
+    (would,) = box("gc", "--dry-run", "--json").ok().of("collected")
+    assert (would["sha256"], would["action"]) == (SHA256, "would_quarantine")
+    (healed,) = box("reconcile", "--json").ok().of("finding")
+    assert (healed["kind"], healed["healed"]) == ("unreferenced_blob", True)
+    assert blobs(box) == [path]
+    assert box("reconcile", "--json").ok().of("finding") == []  # it stays in quarantine
+    box("verify", "--full").ok()
+
+
+def test_the_last_file_of_a_blob_stays_under_whatever_name(box: Box, origin: Origin) -> None:
+    box("get", origin.add("/a", Thing(BODY))).ok()
+    [path] = blobs(box)
+    path.rename(path.with_name(path.name + ".pdf"))
+    box("gc").ok()
+    assert len(blobs(box)) == 1
+
+
+@pytest.mark.parametrize("words", ["verify", "status", "jobs", "get http://127.0.0.1:1/a", "run", "reconcile"])
+def test_a_ledger_that_is_gone_is_named_and_no_new_one_is_made(box: Box, words: str) -> None:
+    box("put", box.write("mine", "mine")).ok()
+    for path in box.depot.glob("ledger.db*"):
+        path.unlink()
+    ran = box(*words.split())
+    assert ran.code == 10
+    assert "ledger.db is gone" in ran.stderr
+    assert "backup" in ran.stderr
+    assert "get URL" not in ran.stderr
+    assert not (box.depot / "ledger.db").exists()
+    ran = box("doctor", "--json")
+    assert [line["status"] for line in ran.of("check") if line["id"] == "ledger"] == ["fail"]
+    assert ran.code != 0
+
+
+def test_damaged_facts_of_a_part_stop_no_command(box: Box, origin: Origin) -> None:
+    box("get", origin.add("/a", Thing(BODY))).ok()
+    part = box.depot / "store/.staging/parts/default/default/job/1"
+    part.mkdir(parents=True)
+    (part / "body").write_bytes(b"x")
+    for damaged in ("[" * 300_000, "[]", "{", '{"v": 1, "job_id": []}'):
+        (part / "facts.json").write_text(damaged)
+        for words in ("reconcile", "verify --full", "run"):
+            ran = box(*words.split())
+            assert "nternal" not in ran.stderr + ran.stdout, words
+            assert ran.code in (0, 5)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +14,8 @@ import pytest
 from tests.cli.conftest import LOOPBACK, Box
 from tests.cli.test_full_disks import full
 from tests.support.disks import small_disk
-from tests.support.origin import Origin, Thing, chunked, close_delimited, endless, stamped, status
-from tests.support.program import eventually, started
+from tests.support.origin import Gate, Origin, Thing, chunked, close_delimited, cut, endless, stamped, status
+from tests.support.program import Ran, command, environment, eventually, execute, started
 
 pytestmark = pytest.mark.slow
 
@@ -145,3 +147,97 @@ def test_a_disk_that_fills_up_between_two_attempts_is_waited_for(origin: Origin,
             ran = running.wait()
         assert ran.code == 0, ran.stderr
         assert origin.count("/a") == 2
+
+
+def test_a_part_that_fits_the_disk_only_once_is_taken_over(origin: Origin, tmp_path: Path) -> None:
+    with with_store(tmp_path) as (box, _):
+        thing = Thing(stamped(1, 12 * MIB))
+        url = origin.add("/big", cut(thing, 9 * MIB), thing)
+        (got,) = box("get", url, "--json").ok().of("completed")
+        assert Path(got["path"]).read_bytes() == thing.body
+        assert [one.headers.get("range") is not None for one in origin.seen("/big")] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "hit"), [("part.adopt", 1), ("part.move", 1), ("part.move", 5), ("stream.adopted", 1)]
+)
+def test_a_kill_while_a_part_is_taken_over_costs_bytes_but_no_room(
+    origin: Origin, tmp_path: Path, name: str, hit: int
+) -> None:
+    with with_store(tmp_path) as (box, disk):
+        thing = Thing(stamped(1, 12 * MIB))
+        url = origin.add("/big", cut(thing, 9 * MIB), thing)
+        killed = execute("get", url, env=box.env | {"LONGSHORE_FAILPOINTS": f"{name}=kill@{hit}"})
+        assert killed.code == -signal.SIGKILL, killed.stderr
+        (got,) = box("get", url, "--json").ok().of("completed")
+        assert Path(got["path"]).read_bytes() == thing.body
+        assert not list((disk / "store/.staging/parts").rglob("body"))
+        box("verify", "--full").ok()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_disk_that_a_waiting_part_fills_frees_itself(origin: Origin, tmp_path: Path, killed: bool) -> None:
+    with with_store(tmp_path) as (box, disk):
+        gate = Gate(Thing(stamped(1, 8 * MIB)), 6 * MIB)
+        url = origin.add("/big", gate, gate.thing)
+        with started(tmp_path / "first", "get", url, env=box.env) as running:
+            assert gate.reached.wait(60)
+            running.signal(signal.SIGTERM)
+            running.wait()
+        assert list((disk / "store/.staging/parts").rglob("facts.json"))
+        filler = fill(disk, MIB + 10_000)
+        small = origin.add("/small", Thing(b"small"))
+        if killed:
+            died = execute("get", small, env=box.env | {"LONGSHORE_FAILPOINTS": "disk.part=kill"})
+            assert died.code == -signal.SIGKILL, died.stderr
+        ran = execute("get", small, "--max-wait", "60" if killed else "6", env=box.env).ok()
+        assert killed or "was dropped to make room; it starts from zero" in ran.stderr
+        filler.unlink()
+        (got,) = box("get", url, "--json").ok().of("completed")
+        assert Path(got["path"]).read_bytes() == gate.thing.body
+
+
+def test_parts_are_kept_where_other_data_fills_the_disk(
+    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longshore.worker.full_disk.PATIENCE_S", 0.0)
+    with with_store(tmp_path) as (box, disk):
+        gate = Gate(Thing(stamped(1, 4 * MIB)), 400_000)
+        with started(tmp_path / "first", "get", origin.add("/big", gate, gate.thing), env=box.env) as running:
+            assert gate.reached.wait(60)
+            running.signal(signal.SIGTERM)
+            running.wait()
+        fill(disk, 0)
+        ran = box("get", origin.add("/small", Thing(b"small")), "--max-wait", "3")
+        assert ran.code != 0
+        assert list((disk / "store/.staging/parts").rglob("facts.json"))
+
+
+def test_a_limit_on_file_sizes_is_not_called_a_full_disk(origin: Origin, box: Box) -> None:
+    thing = Thing(stamped(1, 6 * MIB))
+    words = command("get", origin.add("/big", thing), "--json")
+    ran = subprocess.run(
+        ["bash", "-c", 'ulimit -f 3072; exec "$@"', "-", *words],
+        env=environment(box.env),
+        capture_output=True,
+        text=True,
+    )
+    (failed,) = Ran(ran.returncode, ran.stdout, ran.stderr).of("failed")
+    assert (failed["reason"], origin.count("/big")) == ("too_large", 1)
+    assert "File too large" in failed["message"]
+
+
+@pytest.mark.parametrize("words", ["put FILE", "get URL -o DISK/out", "get URL -d DISK/out"])
+def test_no_command_that_ends_promises_to_go_on(origin: Origin, box: Box, words: str) -> None:
+    file, url = box.write("file", "x" * 3 * MIB), origin.add("/a", Thing(stamped(1, 3 * MIB)))
+    with small_disk("2m") as disk:
+        env = {"LONGSHORE_STORE": str(disk / "store"), "LONGSHORE_QUOTA__FREE_BYTES_MIN": "0"} if "put" in words else {}
+        if "put" in words:
+            fill(disk, 50_000)
+        words = words.replace("FILE", str(file)).replace("URL", url).replace("DISK", str(disk))
+        ran = box(*words.split(), env=env)
+        assert ran.code != 0
+        told = ran.stderr + ran.stdout
+        assert "automatically" not in told
+        assert "by itself" not in told
+        assert "room" in told or "larger disk" in told, told

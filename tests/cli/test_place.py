@@ -233,3 +233,26 @@ def test_the_depot_is_not_adopted(box: Box) -> None:
 def test_a_header_without_a_value_is_sent(box: Box, origin: Origin) -> None:
     box("get", origin.add("/a", Thing(BODY)), "--header", "X-Empty: ").ok()
     assert origin.requests[0].headers.get("x-empty") == ""
+
+
+def test_export_to_a_dash_is_stdout_and_to_nothing_a_usage_error(
+    box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    box("put", box.write("mine", "mine")).ok()
+    assert box("export", "sums", "-o", "-").ok().stdout == box("export", "sums").ok().stdout != ""
+    assert not (tmp_path / "-").exists()
+    assert box("export", "sums", "-o", "").code == 2
+    assert box("export", "tree", "-o", "-").code == 2
+
+
+@pytest.mark.parametrize("words", ["purge --older-than 0 --archive", "store copy"])
+@pytest.mark.parametrize("inside", ["store", "store/default", "store/.staging/x"])
+def test_nothing_foreign_is_written_into_the_store(box: Box, words: str, inside: str) -> None:
+    box("put", box.write("mine", "mine")).ok()
+    box("get", "http://127.0.0.1:1/refused", "--set", "retry.max_attempts=1")
+    before = sorted((box.depot / "store").rglob("*"))
+    ran = box(*words.split(), box.depot / inside)
+    assert ran.code == 2, ran.stderr
+    assert "own store" in ran.stderr
+    assert sorted((box.depot / "store").rglob("*")) == before

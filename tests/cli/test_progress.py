@@ -218,7 +218,7 @@ def test_what_waits_for_a_person_is_told_once_with_what_to_do(capsys: pytest.Cap
     said = capsys.readouterr().err
     assert said.splitlines() == [
         "waits     disk_full  https://a.example/a: no room",
-        "  → make room; work goes on by itself",
+        "  → make room; waiting jobs go on by themselves, failed ones after `longshore retry`",
     ]
 
 

@@ -180,3 +180,20 @@ def test_failures_that_were_tried_again_are_not_forgotten(mixed: Box) -> None:
 
     assert ran.stdout == ""
     assert "jobs --status failed" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(f"purge --older-than {number}" for number in ("nan", "inf", "1e12", "1e300", "-1")),
+        *(f"gc --grace {number}" for number in ("nan", "inf", "1e300")),
+        "jobs --since 99999999999d",
+        "token create --expires 999999999999d",
+        "run --max-wait nan",
+    ],
+)
+def test_an_impossible_time_span_is_a_usage_error(box: Box, words: str) -> None:
+    box("add", "-", stdin=b"https://later.example/x\n").ok()
+    ran = box(*words.split())
+    assert ran.code == 2, ran.stderr
+    assert "internal" not in ran.stderr.lower()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -229,3 +230,9 @@ def test_reading_settings_imports_nothing_heavy() -> None:
     program = "import sys, longshore.config as c; c.load_settings('/nowhere', environ={}); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert {"pydantic", "asyncio", "pycurl", "apsw", "rich", "platformdirs"}.isdisjoint(loaded)
+
+
+def test_a_configuration_that_is_a_fifo_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "longshore.toml")
+    with pytest.raises(BadInput, match=r"longshore.toml cannot be read: not a regular file"):
+        load_settings(tmp_path, environ={})

@@ -15,6 +15,7 @@ from longshore.ledger import Intent, Ledger
 from longshore.ledger.maintenance import copy
 from longshore.ledger.maintenance.copy import copy_ledger
 from longshore.ledger.operations import hosts
+from longshore.ledger.operations.ledger_identity import ledger_id, make_ledger_id
 from longshore.ledger.queries import history
 
 A, B = Scope("a", "p"), Scope("b", "q")
@@ -115,3 +116,37 @@ def test_a_copy_that_differs_is_named(tmp_path: Path, postgres_dsn: str) -> None
         owner.execute("UPDATE counters SET n = n + 1 WHERE status = 'failed' AND tenant_id = 'b'")
     with pytest.raises(Damaged, match="counters"):
         copy_ledger(tmp_path / "one.db", postgres_dsn)
+
+
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_another_ledger_is_refused_before_a_row_is_written(tmp_path: Path, with_ids: bool) -> None:
+    source, target = tmp_path / "source.db", tmp_path / "target.db"
+    for path in (source, target):
+        fill(path)
+        with Ledger.open(path) as ledger:
+            if with_ids:
+                ledger.write(make_ledger_id)
+            ledger.plan(A, [download_request(f"https://{path.stem}.example/")])
+    before = rows_of(target)
+    with pytest.raises(Conflict, match="another ledger"):
+        copy_ledger(source, target)
+    assert rows_of(target) == before
+
+
+def rows_of(path: Path) -> dict[str, list[copy.Row]]:
+    end = copy.SqliteEnd(path, reading=True)
+    try:
+        return {table: end.page(table, sorted(end.columns(table)), None, None) for table in copy.TABLES}
+    finally:
+        end.close()
+
+
+def test_another_database_is_refused_too(tmp_path: Path, postgres_dsn: str) -> None:
+    fill(tmp_path / "source.db")
+    with Ledger.open(postgres_dsn, create=True) as other:
+        other.plan(B, [download_request("https://other.example/")])
+        own = other.write(make_ledger_id)
+    with pytest.raises(Conflict, match="another ledger"):
+        copy_ledger(tmp_path / "source.db", postgres_dsn)
+    with Ledger.open(postgres_dsn) as other:
+        assert other.read(ledger_id) == own

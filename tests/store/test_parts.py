@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import threading
 from pathlib import Path
@@ -77,7 +78,7 @@ def test_the_garbage_behind_a_checkpoint_is_not_copied(store: LocalStore) -> Non
     adopted.close()
 
 
-@pytest.mark.parametrize("damage", ["gone", "short", "facts", "symlink"])
+@pytest.mark.parametrize("damage", ["gone", "short", "facts", "nested", "types", "symlink"])
 def test_a_broken_part_counts_for_nothing(store: LocalStore, damage: str, tmp_path: Path) -> None:
     part = begun(store)
     part.write(BODY)
@@ -90,6 +91,11 @@ def test_a_broken_part_counts_for_nothing(store: LocalStore, damage: str, tmp_pa
         os.truncate(where / "body", 10)
     elif damage == "facts":
         (where / "facts.json").write_text('{"v": 1')
+    elif damage == "nested":
+        (where / "facts.json").write_text("[" * 500_000)
+    elif damage == "types":
+        facts = json.loads((where / "facts.json").read_text())
+        (where / "facts.json").write_text(json.dumps(facts | {"headers": ["a"], "url": 7, "total": "x"}))
     else:
         (where / "body").unlink()
         (tmp_path / "secret").write_bytes(BODY)

@@ -88,6 +88,7 @@ def test_each_call_fails_once(quick: Path, monkeypatch: pytest.MonkeyPatch, code
     store = LocalStore(quick / "store", NO_FLOOR)
     sweep = Sweep(monkeypatch)
     publish_all(store, 0)
+    store.reserve(SCOPE, 1 << 20).release()  # opens the file of the process's reservations, which stays open
     baseline = open_files(quick)
     for at in range(1, 400):
         sweep.arm(at, code)

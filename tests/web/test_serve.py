@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from longshore.cli.commands.token import seconds
+from longshore.cli.time_spans import seconds
 from longshore.errors import BadInput
 from tests.support.origin import Gate, Origin, Thing, status
 from tests.support.program import Started, eventually, invoke, started
@@ -164,7 +164,7 @@ def test_spans(text: str, value: float) -> None:
     assert seconds(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "x", "-1", "0", "1y", "inf"])
+@pytest.mark.parametrize("text", ["", "x", "-1", "0", "1y", "inf", "999999999999d", "9" * 400 + "w"])
 def test_what_is_no_span(text: str) -> None:
     with pytest.raises(BadInput):
         seconds(text)

@@ -41,6 +41,17 @@ def many(inputs: list[Input], params: dict[str, Any], ctx: Any) -> list[Any]:
     return [b"one", b"one", large]
 
 
+@longshore.job_type("t_sized")
+def sized(inputs: list[Input], params: dict[str, Any], ctx: Any) -> Path:
+    large = Path(ctx.scratch, "large.bin")
+    with large.open("wb") as file:
+        if params.get("sparse"):
+            file.truncate(params["size"])
+        else:
+            file.write(os.urandom(params["size"]))
+    return large
+
+
 @longshore.job_type("t_bad", max_attempts=2)
 def bad(inputs: list[Input], params: dict[str, Any], ctx: Any) -> object:
     match params["how"]:

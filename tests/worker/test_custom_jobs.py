@@ -20,9 +20,12 @@ import pytest
 from longshore.depot import Depot, sync_depot
 from longshore.domain.kinds import Status
 from longshore.domain.model import Artifact, Job
-from longshore.errors import BadInput, Reasoned
+from longshore.domain.policy.disk_space import Lack
+from longshore.errors import BadInput, DiskFull, Reasoned
+from longshore.store import Part
 from longshore.worker import runtime
 from longshore.worker.kinds.custom import async_handler, handler, job_types, process_pool
+from tests.support.disks import small_disk
 from tests.worker import own_types
 from tests.worker.conftest import MakeDepot
 from tests.worker.test_loop import running, until
@@ -394,6 +397,7 @@ def test_a_signal_ends_a_process_whose_async_handler_ignores_its_cancellation(tm
 import longshore
 from longshore.depot import sync_depot
 from longshore.worker.kinds.custom import async_handler
+from tests.support.disks import small_disk
 from tests.worker import own_types
 async_handler.GRACE_S = sync_depot.GRACE_S = 0.2
 with longshore.open({str(tmp_path / "depot")!r}, transfer={{"drain_s": 0.1}}) as depot:
@@ -421,3 +425,52 @@ def test_what_handlers_print_goes_to_stderr(depot: Depot, capfd: pytest.CaptureF
     assert out == "before\nafter\n"
     for line in ("printed by a process", "written by a process", "printed in the loop", "printed by a thread"):
         assert line in err
+
+
+@pytest.mark.parametrize(("size", "sparse"), [(3 << 40, True), (12_000_000, False)])
+def test_a_result_larger_than_the_disk_is_refused_before_it_is_written(
+    make_depot: MakeDepot, size: int, sparse: bool
+) -> None:
+    with small_disk("8m") as disk:
+        depot = make_depot(store=str(disk / "store"), quota={"free_bytes_min": 1 << 20})
+        planned = depot.submit("t_sized", params={"size": size, "sparse": int(sparse)})
+        assert depot.run(max_wait_s=30).failed == 1
+        assert (job(depot, planned.job_id).reason, job(depot, planned.job_id).attempts) == ("too_large", 1)
+        assert list(depot.store.parts()) == []
+        depot.close()
+
+
+def test_a_result_that_does_not_fit_now_counts_and_others_go_on(make_depot: MakeDepot) -> None:
+    with small_disk("8m") as disk:
+        depot = make_depot(
+            store=str(disk / "store"), quota={"free_bytes_min": 1 << 20}, retry={"base_s": 0.01, "max_attempts": 2}
+        )
+        (disk / "filler").write_bytes(bytes(4 << 20))
+        large = depot.submit("t_sized", params={"size": 5_000_000})
+        small = depot.submit("t_upper", inputs=[put(depot, "hello")])
+        result = depot.run(max_wait_s=30)
+        assert (result.completed, result.failed, result.left) == (1, 1, False)
+        assert job(depot, large.job_id).reason == "disk_full"
+        assert job(depot, small.job_id).status is Status.COMPLETED
+        assert list(depot.store.parts()) == []
+        assert disk_free(disk) >= 1 << 20
+        depot.close()
+
+
+def test_a_copy_of_a_result_that_fails_leaves_no_part(make_depot: MakeDepot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk fills up while the result is copied: its half must not keep it full."""
+    depot = make_depot(retry={"base_s": 0.01, "max_attempts": 1})
+
+    def full(part: Part, source: int) -> None:
+        part.write(os.pread(source, 1000, 0))
+        raise DiskFull("others were faster", lack=Lack.NOT_NOW)
+
+    monkeypatch.setattr(Part, "take_from", full)
+    depot.submit("t_sized", params={"size": 2_000_000})
+    assert depot.run(max_wait_s=30).failed == 1
+    assert list(depot.store.parts()) == []
+
+
+def disk_free(disk: Path) -> int:
+    stat = os.statvfs(disk)
+    return stat.f_bavail * stat.f_frsize

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -116,7 +117,10 @@ class LocalFiles:
 
         for directory, _, plain in os.walk(self._root / ".staging"):
             if "facts.json" in plain:
-                with open(os.path.join(directory, "facts.json"), encoding="utf-8") as file:
+                with (
+                    suppress(OSError, ValueError, RecursionError, AttributeError),  # damaged: it has no owner either
+                    open(os.path.join(directory, "facts.json"), encoding="utf-8") as file,
+                ):
                     yield str(json.load(file).get("job_id"))
 
 

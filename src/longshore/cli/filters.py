@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from longshore.cli.time_spans import seconds
 from longshore.domain.kinds import CUSTOM, KINDS, Status
 from longshore.domain.reasons import REASONS
 from longshore.errors import BadInput
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 PAGE: Final = 1_000
-_SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)\Z")
 _HTTP: Final = re.compile(r"http_\d{3}\Z")
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def filtered(function: F) -> F:
@@ -73,6 +72,7 @@ def is_empty(chosen: dict[str, Any]) -> bool:
 def job_filter(chosen: dict[str, Any], now: int) -> JobFilter:
     """Build the ledger's filter."""
     from longshore.domain.identity.keys import canonical_url
+    from longshore.domain.model import SECOND
     from longshore.ledger import JobFilter
 
     return JobFilter(
@@ -83,15 +83,8 @@ def job_filter(chosen: dict[str, Any], now: int) -> JobFilter:
         job_type=chosen["job_type"],
         work_id=chosen["work_id"],
         canonical_url=canonical_url(chosen["url"]) if chosen["url"] else None,
-        updated_after=now - _micros(chosen["since"]) if chosen["since"] else None,
+        updated_after=now - int(seconds(chosen["since"]) * SECOND) if chosen["since"] else None,
     )
-
-
-def _micros(span: str) -> int:
-    match = _SPAN.match(span.strip())
-    if match is None:
-        raise BadInput(f"a time span is written like 30m, 12h or 2d, not {span!r}")
-    return int(float(match[1]) * _SECONDS[match[2]] * 1_000_000)
 
 
 def matching(ledger: Ledger, scope: Scope, chosen: dict[str, Any]) -> list[str]:

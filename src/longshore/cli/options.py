@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from longshore.cli.output.writer import Output, say
+from longshore.cli.time_spans import TimeRange
 from longshore.domain.places import check_is_path
 from longshore.errors import BadInput
 
@@ -75,8 +76,11 @@ class Call:
     def ledger(self, *, create: bool = False, bulk: bool = False) -> Ledger:
         """Open the ledger alone; commands that only plan or query need not load engine, store and libcurl."""
         from longshore.config.credentials import logins
+        from longshore.depot.derived_settings import lost_ledger
         from longshore.ledger import Ledger
 
+        if lost := lost_ledger(self.settings):
+            raise lost
         if create:
             self.tell_new()
             make_private(self.settings.depot)
@@ -87,8 +91,9 @@ class Call:
     def depot(self, *, create: bool = False, store_lost: bool = False) -> Depot:
         """Open the depot; only commands that plan work create one."""
         from longshore.depot import Depot
+        from longshore.depot.derived_settings import lost_ledger
 
-        if create:
+        if create and not lost_ledger(self.settings):
             self.tell_new()
         return Depot(settings=self.settings, create=create, store_lost=store_lost)
 
@@ -208,7 +213,7 @@ _RUNNING = (
     ),
     click.option(
         "--max-wait",
-        type=click.FloatRange(min=0),
+        type=TimeRange(min=0),
         metavar="S",
         help="Give up after S seconds without a finished job or a byte of a body (exit 4).",
     ),

@@ -5,9 +5,11 @@ An unknown key is an error in every source, so that a misspelled setting is neve
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from stat import S_ISREG
 from typing import Any, Final, NamedTuple
 
 from longshore.config.parse_values import read_value
@@ -99,9 +101,18 @@ def _aws(environ: Mapping[str, str]) -> Iterator[Given]:
                 break
 
 
+def _opened_regular(path: str, flags: int) -> int:
+    """Open a regular file; a FIFO would wait for a writer."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file")
+    return descriptor
+
+
 def _from_file(path: str) -> Iterator[Given]:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", opener=_opened_regular) as file:
             text = file.read()
     except (FileNotFoundError, NotADirectoryError):
         return

@@ -147,6 +147,8 @@ def open_runtime(settings: Settings, *, create: bool, store_lost: bool = False) 
     """Open ledger and store; without `create` the depot must exist."""
     directory = Path(settings.depot)
     where = derived_settings.ledger_place(settings)
+    if lost := derived_settings.lost_ledger(settings):
+        raise lost
     if create:
         filesystem.make_root(directory)
     elif isinstance(where, Path) and not where.exists():

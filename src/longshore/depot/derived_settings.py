@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from importlib import resources
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from longshore.domain.policy.network import NetworkPolicy
 from longshore.domain.settings import HostSettings, HostsSettings
+from longshore.errors import NoDepot
 
 if TYPE_CHECKING:
     from longshore.config import Settings
@@ -22,6 +24,21 @@ def ledger_place(settings: Settings) -> str | Path:
 def store_place(settings: Settings) -> str:
     """Return the location of the store."""
     return settings.store or str(Path(settings.depot, "store"))
+
+
+def lost_ledger(settings: Settings) -> NoDepot | None:
+    """Return the error if no ledger file is there although its local store is: a new ledger could not use that store."""
+    ledger, store = str(ledger_place(settings)), store_place(settings).removeprefix("file://")
+    if "://" in ledger or "://" in store or os.path.exists(ledger):
+        return None
+    from longshore.store.ownership import OWNER  # not needed where the ledger is there
+
+    if not os.path.isfile(os.path.join(store, OWNER)) or not os.path.isdir(settings.depot):
+        return None  # a new depot with the store of another one is refused by that store
+    return NoDepot(
+        f"the ledger {ledger} is gone, but its store {store} is there",
+        hint="restore the ledger from a backup (`longshore restore BACKUP`), or name its place with --ledger",
+    )
 
 
 def network_policy(settings: Settings) -> NetworkPolicy:

@@ -20,6 +20,15 @@ def check_target(target: Path, settings: Settings) -> None:
     check_outside(target, settings)
 
 
+def check_outside_store(target: str, settings: Settings) -> None:
+    """Raise `BadInput` for a directory inside the depot's store, where only blobs belong."""
+    place, store = (text.removeprefix("file://") for text in (target, derived_settings.store_place(settings)))
+    if "://" in place or "://" in store:
+        return
+    if Path(os.path.realpath(place)).is_relative_to(os.path.realpath(store)):
+        raise BadInput(f"{target} is inside the depot's own store", hint="name a place outside of it")
+
+
 def check_outside(target: Path, settings: Settings) -> None:
     """Raise `BadInput` for a path inside the depot or its store, or one of the ledger's files."""
     place = os.path.join(os.path.realpath(target.parent), target.name)

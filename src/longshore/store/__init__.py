@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from longshore.store.local.store import LocalStore
     from longshore.store.open import missing_store, open_store
     from longshore.store.records import Problem, Quarantined, StoredBlob
+    from longshore.store.staging.part_facts import PartFacts
     from longshore.store.staging.part_writer import PartWriter
-    from longshore.store.staging.parts import Part, PartFacts
+    from longshore.store.staging.parts import Part
     from longshore.store.staging.reservations import Reservation, TenantQuota
 else:
     __getattr__ = names_of(
@@ -22,7 +23,7 @@ else:
             "StoredBlob": ".records",
             "LocalStore": ".local.store",
             "Part": ".staging.parts",
-            "PartFacts": ".staging.parts",
+            "PartFacts": ".staging.part_facts",
             "Problem": ".records",
             "PartWriter": ".staging.part_writer",
             "Quarantined": ".records",

@@ -10,8 +10,9 @@ from typing import BinaryIO, Protocol
 from longshore.domain.model import Blob, Scope
 from longshore.errors import StoreError
 from longshore.store.records import Problem, Quarantined, StoredBlob
+from longshore.store.staging.part_facts import PartFacts
 from longshore.store.staging.part_writer import PartWriter
-from longshore.store.staging.parts import Part, PartFacts
+from longshore.store.staging.parts import Part
 from longshore.store.staging.reservations import Reservation, TenantQuota
 
 
@@ -90,6 +91,9 @@ class Store(Protocol):
     def parts(self) -> Iterator[PartFacts]:
         """Return every part on this machine."""
 
+    def part_bytes(self, facts: PartFacts) -> int:
+        """Return how many bytes a part takes on the disk."""
+
     def drop_part(self, facts: PartFacts) -> None:
         """Remove a part that no attempt will resume."""
 
@@ -119,6 +123,11 @@ class Store(Protocol):
 
     def reserve(self, scope: Scope, nbytes: int) -> Reservation:
         """Reserve space for incoming bytes, or raise `DiskFull` or `OverBudget`."""
+
+    def reserve_for_part(
+        self, scope: Scope, job_id: str, epoch: int, nbytes: int | None, *, keep: PartFacts | None = None
+    ) -> Reservation:
+        """Reserve space for a body. If it does not fit, or its length is unknown, drop the parts of earlier epochs."""
 
     def room(self) -> TenantQuota:
         """Return the available space."""

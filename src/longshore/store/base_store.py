@@ -17,8 +17,9 @@ from longshore.store.api import Staged
 from longshore.store.durability import filesystem
 from longshore.store.records import Problem
 from longshore.store.staging.area import Staging
+from longshore.store.staging.part_facts import PartFacts
 from longshore.store.staging.part_writer import PartWriter
-from longshore.store.staging.parts import Part, PartFacts
+from longshore.store.staging.parts import COPY_BYTES, Part
 from longshore.store.staging.reservations import Reservation, TenantQuota
 from longshore.store.verify_blob import problem_with
 
@@ -36,15 +37,46 @@ class BaseStore:
             return self.staging.old_part(scope, job_id)
 
     def part(self, scope: Scope, job_id: str, epoch: int, *, adopt: PartFacts | None = None) -> Part:
-        """Make a private part; with `adopt`, begin with a copy of the older part's durable prefix.
+        """Make a private part; with `adopt`, begin with the older part's durable prefix.
 
         A caller that knows the size sets a reservation of that size. Until then the part has an empty reservation, so
         that bytes of unknown total length are checked against the limits as well.
         """
         room = self.reserve(scope, 0)
-        part = self.staging.part(scope, job_id, epoch, adopt)
+        if adopt is None:
+            part = self.staging.part(scope, job_id, epoch, None)
+        else:
+            part = self._adopting(scope, job_id, epoch, adopt)
         part.reservation = room
         return part
+
+    def _adopting(self, scope: Scope, job_id: str, epoch: int, adopt: PartFacts) -> Part:
+        """Adopt an older part: by a copy if the disk has room for one, otherwise piece by piece, otherwise not at all."""
+        try:
+            with self.reserve_for_part(scope, job_id, epoch, adopt.durable_bytes, keep=adopt) as copying:
+                return self.staging.part(scope, job_id, epoch, adopt, copying)
+        except DiskFull:
+            with contextlib.suppress(DiskFull), self.reserve(scope, COPY_BYTES):
+                return self.staging.part(scope, job_id, epoch, adopt)
+        log.warning("job %s starts from zero: the disk has no room to take over its part", job_id)
+        self.drop_part(adopt)
+        return self.staging.part(scope, job_id, epoch, None)
+
+    def reserve_for_part(
+        self, scope: Scope, job_id: str, epoch: int, nbytes: int | None, *, keep: PartFacts | None = None
+    ) -> Reservation:
+        """Reserve space for a body. If it does not fit, or its length is unknown, drop the parts of earlier epochs."""
+        if nbytes is not None:
+            with contextlib.suppress(DiskFull):
+                return self.reserve(scope, nbytes)
+        with filesystem.told("removing a part"):
+            self.staging.drop_earlier(scope, job_id, epoch, keep)
+        return self.reserve(scope, nbytes or 0)
+
+    def part_bytes(self, facts: PartFacts) -> int:
+        """Return how many bytes a part takes on the disk."""
+        with filesystem.told("looking at a part"):
+            return self.staging.part_bytes(facts)
 
     def pump(self, part: Part, resume: Callable[[], object] | None = None) -> PartWriter:
         """Return a writer that hashes a large body and writes it to its part."""

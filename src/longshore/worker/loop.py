@@ -72,7 +72,7 @@ class Worker:
         self._wake = asyncio.Event()
         self._draining = False
         self._ending = 0  # leases whose outcome is being committed; they do not count against the claim limit
-        self._full: bool | None = None  # whether the disk is full, so that no job is claimed; None: not checked yet
+        self._disk = tools.disk
         self._named: dict[str, None] | None = None  # the jobs named in the run's options that are still to be claimed
         self._expecting = False  # more named jobs may follow
         self._options: RunOptions | None = None
@@ -169,6 +169,7 @@ class Worker:
         self._expecting = options.more is not None
         heart = Heartbeat(self._ledger, self._settings.lease, self._leases, self._on_lost, self.cancel)
         self._patience.limit_s = None if options.forever else options.max_wait_s
+        self._disk.wait_at_most(self._patience.limit_s)
         async with self._patience, heart, BackgroundTasks(self, self._tools):
             try:
                 await self._loop(options)
@@ -204,9 +205,9 @@ class Worker:
                     await self._rest(self._pause_s(due, idle))
                     idle += 1
             except Unavailable as away:
-                if not self._full:
+                if not self._disk.full:
                     log.warning("the ledger does not answer: %s", away)
-                    self._look_for_room()
+                    self._disk.look()
                 if not self._held and not options.forever and self._enough_of(away, options):
                     return
                 await self._rest(POLL_S[-1])
@@ -214,7 +215,7 @@ class Worker:
     def _enough_of(self, away: Unavailable, options: RunOptions) -> bool:
         """Return whether an unavailable ledger was waited for long enough; raise if the run has no limit for that."""
         if options.max_wait_s is None:
-            if self._full:
+            if self._disk.full:
                 return False  # wait for a full disk, as for the store's
             raise away
         if not self._waited_enough(options):
@@ -226,7 +227,8 @@ class Worker:
     async def _claim(self, options: RunOptions) -> int:
         """Claim as many leases as there are free slots; return the number claimed."""
         settings = self._settings
-        places = min(self._places(), self._allowed(options)) if self._room() else 0
+        room = await self._disk.has_room(idle=not self._held)
+        places = min(self._places(), self._allowed(options)) if room else 0
         if places <= 0:
             return 0
         if self._named is not None and len(self._named) < places:
@@ -312,7 +314,7 @@ class Worker:
 
     def _pause_s(self, due: Micros | None, idle: int) -> float:
         """Wait until a job is due, but at most a second, because other processes may have planned jobs."""
-        at_most = ROOM_S if self._full else POLL_S[min(idle, len(POLL_S) - 1)]
+        at_most = ROOM_S if self._disk.full else POLL_S[min(idle, len(POLL_S) - 1)]
         left = at_most if due is None else (due - self._ledger.now()) / SECOND
         return min(left, at_most) if left > 0 else at_most
 
@@ -321,24 +323,6 @@ class Worker:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
-
-    def _room(self) -> bool:
-        """Return whether the disk has space; while it is full no job is claimed, so no request is sent."""
-        if self._full is not False:
-            self._look_for_room()
-        return not self._full
-
-    def _look_for_room(self) -> None:
-        """Check whether the disk is full, and log each change once."""
-        try:
-            why = self._tools.full()
-        except LongshoreError:
-            return  # the next job reports a disk that cannot be checked
-        if why and not self._full:
-            log.warning("the disk is full (%s): nothing is fetched until there is room; make some", why)
-        elif self._full and not why:
-            log.warning("the disk has free space again: work continues")
-        self._full = why is not None
 
     # ── one lease ──
 
@@ -382,8 +366,8 @@ class Worker:
         if failure.reason == "interrupted" or (failure.reason == "host_busy" and failure.host is None):
             return Released(failure.reason)
         if failure.reason == "disk_full" and failure.lack in (None, Lack.FULL):
-            self._look_for_room()
-            if not self._full:  # the disk has space, but not enough for this body
+            self._disk.look()
+            if not self._disk.full:  # the disk has space, but not enough for this body
                 failure = replace(failure, lack=failure.lack or Lack.NOT_NOW)
         job = lease.job
         past = Past(job.attempts, job.reason, job.request.max_attempts, mirrors.read(job.trail))

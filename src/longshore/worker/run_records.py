@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from longshore.domain.settings import HostsSettings, Settings
     from longshore.ledger import Ledger
     from longshore.worker.event_reporter import EventReporter
+    from longshore.worker.full_disk import FullDisk
     from longshore.worker.handlers import Handlers
     from longshore.worker.host_slots import TransferSlots
     from longshore.worker.silent_transfers import SilentTransfers
@@ -96,7 +97,7 @@ class WorkerContext:
     owner: str
     watch: EventReporter
     clean: Cleaner  # after an attempt was settled
-    full: Callable[[], str | None]  # why nothing can be written to the store's disk now
+    disk: FullDisk
     release_dead_owners: Callable[[], Awaitable[int]]  # release the leases of dead processes
     reconcile: Callable[[bool], object]  # in a thread: compare rows and files, fully or only quickly
     turn_away: Callable[[], None]  # for a drain: fail all transfers that wait for a slot

@@ -18,6 +18,7 @@ from longshore.ledger.operations.expiry import release_dead
 from longshore.thread_pool import Threads
 from longshore.transfer import Transfer
 from longshore.worker.event_reporter import EventReporter
+from longshore.worker.full_disk import FullDisk
 from longshore.worker.handlers import Handlers
 from longshore.worker.host_slots import TransferSlots
 from longshore.worker.kinds.custom.handler import CustomJobs
@@ -92,7 +93,7 @@ async def open_worker(
                 owner=runtime.liveness.owner,
                 watch=watch,
                 clean=publisher.clean,
-                full=store.full,
+                disk=FullDisk(ledger, store),
                 release_dead_owners=lambda: release_dead_owners(runtime),
                 reconcile=runtime.reconcile,
                 turn_away=transfer_slots.turn_away,

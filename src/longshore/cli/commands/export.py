@@ -34,7 +34,7 @@ STATUSES = ("pending", "processing", "completed", "failed", "skipped", "canceled
 
 @click.command("export")
 @click.argument("form", type=click.Choice(["manifest", *FILES, *DIRECTORIES]), default="jsonl")
-@click.option("-o", "--output", "target", type=LocalPath(path_type=Path), help="File or directory [default: stdout].")
+@click.option("-o", "--output", "target", type=LocalPath(), help="File or directory [default: stdout, or -].")
 @click.option(
     "--format",
     "format_",
@@ -54,7 +54,7 @@ STATUSES = ("pending", "processing", "completed", "failed", "skipped", "canceled
 def command(
     call: Call,
     form: str,
-    target: Path | None,
+    target: str | None,
     format_: str | None,
     status: str | None,
     job_type: str | None,
@@ -78,31 +78,34 @@ def command(
     written = (format_ or "jsonl") if form == "failures" else form
     if format_ not in (None, written):
         raise click.UsageError(f"--format is for the manifest and the failures; {form} has a format of its own")
-    if call.json and target is None and form in FILES and (form not in LINES or written not in (form, "jsonl")):
+    if target == "":
+        raise click.UsageError("-o needs a name; this one is empty")
+    place = None if target is None or target == "-" else Path(target)
+    if call.json and place is None and form in FILES and (form not in LINES or written not in (form, "jsonl")):
         raise click.UsageError(f"{written} is not JSON: omit --json, or name a file with -o")
     if no_secrets and form in EXACT:
         raise click.UsageError(f"{form} has every URL as it was given; --no-secrets is for fetch-bag and crate")
     if form in DIRECTORIES:
-        if target is None:
+        if place is None:
             raise BadInput(f"a {form} is a directory: name it with -o")
-        check_outside(target, call.settings)
+        check_outside(place, call.settings)
         with call.depot() as depot:
-            count = _write_directory(depot, form, target, template, published)
+            count = _write_directory(depot, form, place, template, published)
     else:
-        if target is not None and target.is_dir():
-            example = target / (f"failures.{written}" if form == "failures" else _FILE_NAMES[form])
-            raise BadInput(f"{target} is a directory, and {form} is one file", hint=f"name it: -o {example}")
-        with call.ledger() as ledger, _opened(target, call.settings) as out:
-            wrap = lines_of(LINES[form]) if call.json and target is None else dict
+        if place is not None and place.is_dir():
+            example = place / (f"failures.{written}" if form == "failures" else _FILE_NAMES[form])
+            raise BadInput(f"{place} is a directory, and {form} is one file", hint=f"name it: -o {example}")
+        with call.ledger() as ledger, _opened(place, call.settings) as out:
+            wrap = lines_of(LINES[form]) if call.json and place is None else dict
             count = _write_file(ledger, call.scope, form, written, out, status, job_type, wrap)
     if published.secrets and call.verbosity > -2:
         _warn(published.secrets)
-    if target is not None:
+    if place is not None:
         if call.json:
             facts = {"command": "export", "form": form, "items": count, "urls_with_secrets": published.secrets}
             call.output.record("summary", facts)
         elif call.verbosity >= 0:
-            say(f"{count} written to {target}")
+            say(f"{count} written to {place}")
     return OK
 
 

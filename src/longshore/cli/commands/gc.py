@@ -7,10 +7,13 @@ import click
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import say, size
 from longshore.cli.run_command import OK, SOME_FAILED
+from longshore.cli.time_spans import MOST_DAYS, TimeRange
 
 
 @click.command("gc")
-@click.option("--grace", "grace_h", type=click.FloatRange(min=0), default=168.0, show_default=True, metavar="HOURS")
+@click.option(
+    "--grace", "grace_h", type=TimeRange(min=0, max=MOST_DAYS * 24), default=168.0, show_default=True, metavar="HOURS"
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be removed and why; remove nothing.")
 @common
 def command(call: Call, grace_h: float, *, dry_run: bool) -> int:

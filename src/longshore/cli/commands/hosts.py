@@ -72,7 +72,7 @@ def _changes(action: str, connections: str | None, span: str | None, rate: str |
     if (rate or connections) and action != "limit":
         raise click.UsageError("N and --rate belong to limit")
     if action == "pause":
-        from longshore.cli.commands.token import seconds
+        from longshore.cli.time_spans import seconds
 
         return {"for_s": seconds(span)} if span else {"paused": True}
     if action == "resume":

@@ -9,13 +9,14 @@ import click
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import say
 from longshore.cli.run_command import OK
+from longshore.cli.time_spans import MOST_DAYS, TimeRange
 
 
 @click.command("purge")
 @click.option(
     "--older-than",
     "days",
-    type=click.FloatRange(min=0),
+    type=TimeRange(min=0, max=MOST_DAYS),
     default=None,
     metavar="DAYS",
     help="[default: retention.days, 90]",
@@ -34,7 +35,10 @@ def command(call: Call, days: float | None, archive: Path | None, format_: str, 
     """
     from longshore.depot.maintenance.purge import retire
     from longshore.depot.maintenance.retention import ARCHIVE
+    from longshore.depot.output_paths import check_outside_store
 
+    if archive is not None:
+        check_outside_store(str(archive), call.settings)
     with call.ledger() as ledger:
         age = days if days is not None else call.settings.retention.days or 90.0
         before = ledger.now() - int(age * 86_400_000_000)

@@ -27,9 +27,11 @@ def copy(call: Call, target: str, *, verify: bool) -> int:
     It can be interrupted and repeated. Every blob is hashed on the way. Afterwards name PLACE with --store,
     LONGSHORE_STORE or in longshore.toml. Exit 5 when a blob does not match its hash; it is not copied.
     """
+    from longshore.depot.output_paths import check_outside_store
     from longshore.depot.owned_store import open_store_of
     from longshore.store.copy import copy_store
 
+    check_outside_store(target, call.settings)
     with call.depot() as depot:
         other = open_store_of(depot.settings, depot.ledger, target)
         try:

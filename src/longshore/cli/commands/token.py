@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -11,24 +10,13 @@ import click
 
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import moment, say
+from longshore.cli.time_spans import seconds
 from longshore.domain.policy.tokens import SCOPES, Token
-from longshore.errors import BadInput
 from longshore.ledger.operations import audit_log
 
 if TYPE_CHECKING:
     from longshore.ledger.operations.audit_log import NewEntry
     from longshore.ledger.transaction import Tx
-
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)?\Z")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-
-
-def seconds(text: str) -> float:
-    """Parse a time span: 90, 90s, 15m, 12h, 30d, 4w."""
-    match = _SPAN.match(text.strip().lower())
-    if not match or float(match[1]) <= 0:
-        raise BadInput(f"a time span is a number with s, m, h, d or w, not {text[:40]!r}")
-    return float(match[1]) * _UNITS[match[2] or "s"]
 
 
 @click.group("token")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from longshore.config import Settings
+from longshore.depot.derived_settings import lost_ledger
 from longshore.depot.doctor.check import Check, CheckFunction, existing
 from longshore.domain.kinds import TERMINAL
 from longshore.domain.model import Scope
@@ -55,6 +56,8 @@ def check_depot(settings: Settings) -> Check:
 
 def check_ledger(settings: Settings) -> Check:
     """Check that the ledger opens and has the schema that this program needs."""
+    if lost := lost_ledger(settings):
+        return Check("ledger", "fail", str(lost), lost.hint)
     if _no_ledger(settings):
         return Check("ledger", "skip", f"no ledger at {settings.ledger} yet")
     try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from longshore import failpoints
 from longshore.domain.model import SECOND, Scope
 from longshore.errors import StoreError
-from longshore.ledger.queries.due_work import referenced
+from longshore.ledger.queries.due_work import referenced, settled_pointers
 
 if TYPE_CHECKING:
     from longshore.ledger import Ledger
@@ -102,12 +102,13 @@ def _unreferenced(ledger: Ledger, store: Store) -> Iterator[StoredBlob]:
     for held in store.walk():
         page.append(held)
         if len(page) == 500:
-            yield from _unknown(ledger, page)
+            yield from unnamed(ledger, store, page)
             page = []
-    yield from _unknown(ledger, page)
+    yield from unnamed(ledger, store, page)
 
 
-def _unknown(ledger: Ledger, page: list[StoredBlob]) -> list[StoredBlob]:
+def unnamed(ledger: Ledger, store: Store, page: list[StoredBlob]) -> list[StoredBlob]:
+    """Return the blobs that no row and no open intent names, and second files of a blob that a row names elsewhere."""
     groups: dict[Scope, list[StoredBlob]] = {}
     for held in page:
         groups.setdefault(held.scope, []).append(held)
@@ -115,7 +116,15 @@ def _unknown(ledger: Ledger, page: list[StoredBlob]) -> list[StoredBlob]:
     for scope, group in groups.items():
         named = ledger.read(referenced, scope, [held.sha256 for held in group])
         unknown += [held for held in group if held.sha256 not in named]
+        unknown += _second_files(ledger, store, scope, [held for held in group if held.sha256 in named])
     return unknown
+
+
+def _second_files(ledger: Ledger, store: Store, scope: Scope, group: list[StoredBlob]) -> list[StoredBlob]:
+    """Return files that no row names although their hash is known; what the rows name must be there."""
+    pointers = ledger.read(settled_pointers, scope, [held.sha256 for held in group])
+    second = [held for held in group if held.pointer not in pointers.get(held.sha256, {held.pointer})]
+    return [held for held in second if set(store.sizes(scope, list(pointers[held.sha256]))) == {held.size_bytes}]
 
 
 def _put_away(ledger: Ledger, store: Store, held: StoredBlob, now: int) -> bool:
@@ -123,7 +132,7 @@ def _put_away(ledger: Ledger, store: Store, held: StoredBlob, now: int) -> bool:
     failpoints.hit("gc.quarantined")
     if name is None:
         return False
-    if _unknown(ledger, [held]):
+    if unnamed(ledger, store, [held]):
         return True
     store.restore(held.scope, name)
     return False

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from longshore import failpoints
-from longshore.depot.maintenance.gc import UNNAMED, give_back
+from longshore.depot.maintenance.gc import UNNAMED, give_back, unnamed
 from longshore.depot.maintenance.hash_slices import WHOLE, Slice, next_slice
 from longshore.depot.maintenance.missing_blobs import Loss, mark_lost, told_losses
 from longshore.depot.records import EVERYBODY, Report
@@ -29,7 +29,7 @@ from longshore.errors import Locked, NotFound, StoreError
 from longshore.ledger.backends.sqlite.readonly import refusal
 from longshore.ledger.operations.artifact_registry import mark_available
 from longshore.ledger.operations.repair import Healed, reconcile_jobs
-from longshore.ledger.queries.due_work import artifacts_between, referenced, scopes_known
+from longshore.ledger.queries.due_work import artifacts_between, scopes_known
 from longshore.store.durability import filesystem
 from longshore.worker.kinds.upload import recovery
 from longshore.worker.liveness import new_owner
@@ -173,21 +173,11 @@ class Reconciler:
     def _files_without_rows(self, report: Report, dry_run: bool, part: Slice) -> None:
         for page in _pages(held for held in self._store.walk() if held.sha256 in part):
             report.checked += len(page)
-            for held in self._unknown(page):
+            for held in unnamed(self._ledger, self._store, page):
                 if not dry_run and not self._out_of_reach(held):
                     continue
                 message = "no row names this blob" + (" (quarantined)" if not dry_run else "")
                 _tell(report, dry_run, "unreferenced_blob", held.scope, held.sha256, message)
-
-    def _unknown(self, page: list[StoredBlob]) -> list[StoredBlob]:
-        by_scope: dict[Scope, list[StoredBlob]] = {}
-        for held in page:
-            by_scope.setdefault(held.scope, []).append(held)
-        unknown = []
-        for scope, group in by_scope.items():
-            named = self._ledger.read(referenced, scope, [held.sha256 for held in group])
-            unknown += [held for held in group if held.sha256 not in named]
-        return unknown
 
     def _out_of_reach(self, held: StoredBlob) -> bool:
         """Quarantine an unreferenced blob; put it back if the ledger refers to it by now."""
@@ -195,7 +185,7 @@ class Reconciler:
         failpoints.hit("reconcile.quarantined")
         if name is None:
             return False
-        if self._unknown([held]):
+        if unnamed(self._ledger, self._store, [held]):
             return True
         self._store.restore(held.scope, name)
         failpoints.hit("reconcile.restored")

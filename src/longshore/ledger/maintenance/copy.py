@@ -17,6 +17,7 @@ from longshore import failpoints
 from longshore.errors import Conflict, Damaged
 from longshore.ledger.backends.sqlite.connection import connect as connect_sqlite
 from longshore.ledger.ledger import Ledger, is_postgres
+from longshore.ledger.operations.ledger_identity import ledger_id, make_ledger_id
 
 BATCH: Final = 2_000
 failpoints.declare("copy.page", "copy.finish")
@@ -225,12 +226,15 @@ def copy_ledger(
         now = old.now()
         if old.dialect == new.dialect == "sqlite" and Path(source).resolve() == Path(target).resolve():
             raise Conflict("a ledger is not copied onto itself")
+        if old.read(ledger_id) is None:  # an interrupted copy is recognised by it
+            old.write(make_ledger_id)
     reading, writing = _end(source, reading=True), _end(target, reading=False)
     try:
         if held := reading.held(now):
             raise Conflict(
                 f"{held} jobs are being worked on", hint="stop the workers, wait for their leases, try again"
             )
+        _check_target(reading, writing, target)
         for table in TABLES:
             _copy_table(reading, writing, table, progress or _quiet)
         failpoints.hit("copy.finish")
@@ -243,6 +247,22 @@ def copy_ledger(
     finally:
         reading.close()
         writing.close()
+
+
+def _check_target(reading: End, writing: End, target: str | Path) -> None:
+    """Raise `Conflict` unless the target is new or has this ledger's id: nothing was written to it yet."""
+    if _identity(reading) == _identity(writing):
+        return
+    for table, key in TABLES.items():
+        if table != "_meta" and any(True for _ in _pages(writing, table, key)):
+            place = "the target database" if is_postgres(target) else target
+            raise Conflict(
+                f"{place} is another ledger, with rows of its own", hint="name a new place; nothing was copied"
+            )
+
+
+def _identity(end: End) -> Any:
+    return next((row[1] for row in end.page("_meta", ("key", "value"), None, None) if row[0] == "ledger_id"), None)
 
 
 def _quiet(table: str, rows: int) -> None:

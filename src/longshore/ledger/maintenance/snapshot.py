@@ -52,8 +52,8 @@ def _not_copied(error: apsw.Error, ledger: Path, target: Path) -> LongshoreError
             f"the backup does not fit: no space left at {target.parent}", hint="make room, or name another disk"
         )
     if code in (apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB):
-        return Damaged(f"{ledger} cannot be copied: {error}")
-    return Unavailable(f"{ledger} cannot be copied to {target.parent}: {error} ({type(error).__name__})")
+        return Damaged(f"the ledger {ledger} is damaged and cannot be copied ({type(error).__name__})")
+    return Unavailable(f"the ledger cannot be copied to {target.parent}: {error} ({type(error).__name__})")
 
 
 def check(ledger: Path) -> None:

@@ -104,6 +104,18 @@ def referenced(tx: Tx, scope: Scope, hashes: Sequence[str]) -> set[str]:
     return named | {str(name) for (name,) in tx.many("hashes_intended", left)}
 
 
+def settled_pointers(tx: Tx, scope: Scope, hashes: Sequence[str]) -> dict[str, set[str]]:
+    """Return the pointers that rows have for these hashes, without hashes that are about to be published."""
+    tx.enter(scope.tenant_id)
+    keys = [(*scope, sha256) for sha256 in hashes]
+    intended = {str(name) for (name,) in tx.many("hashes_intended", keys)}
+    found: dict[str, set[str]] = {}
+    for sha256, pointer in tx.many("pointers_named", keys):
+        if sha256 not in intended:
+            found.setdefault(str(sha256), set()).add(str(pointer))
+    return found
+
+
 def artifacts_after(tx: Tx, scope: Scope, after: str, many: int) -> list[Artifact]:
     """Return the next page of a tenant and project's artifacts."""
     tx.enter(scope.tenant_id)

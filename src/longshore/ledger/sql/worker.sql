@@ -37,6 +37,12 @@ SELECT job_id FROM jobs WHERE lease_until IS NOT NULL AND lease_owner = :owner A
 -- Which of these hashes the registry knows.
 SELECT sha256 FROM blobs WHERE tenant_id = :tenant_id AND project_id = :project_id AND sha256 = :sha256
 
+-- pointers_named (tenant_id, project_id, sha256) --
+-- Where the registry has the bytes of these hashes.
+SELECT sha256, storage_pointer FROM blobs WHERE tenant_id = :tenant_id AND project_id = :project_id AND sha256 = :sha256
+UNION
+SELECT sha256, storage_pointer FROM artifacts WHERE tenant_id = :tenant_id AND project_id = :project_id AND sha256 = :sha256
+
 -- hashes_intended (tenant_id, project_id, sha256) --
 -- The hashes among these that a worker is about to publish.
 SELECT fingerprint FROM effects

@@ -14,7 +14,8 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import BinaryIO, Final
 
-from longshore.errors import DiskFull, PublishFailed, StoreError, StoreUnavailable
+from longshore.domain.policy.disk_space import Lack
+from longshore.errors import DiskFull, NeverFits, PublishFailed, StoreError, StoreUnavailable
 from longshore.store.records import Problem
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -24,6 +25,7 @@ READ: Final = (
 )  # opening a FIFO does not block, and reading it returns nothing
 BLOCK: Final = 4096
 _KEEP_SIZE: Final = 1
+_PUNCH_HOLE: Final = 2
 _FICLONE: Final = 0x40049409
 _NO_REPLACE: Final = 1
 ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})  # no directory: nothing, or a link or a file
@@ -31,7 +33,7 @@ NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.
 NO_NOREPLACE: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 _WRITE_BEGIN: Final = 2  # SYNC_FILE_RANGE_WRITE: start, do not wait
 IRREGULAR: Final = frozenset({errno.EINVAL, errno.ELOOP, errno.ENXIO})  # `open_regular`: not a regular file
-FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_REFLINK: Final = frozenset({errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM})
 _OURS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 # File systems on which syncfs is known to report write errors: ext2/3/4, XFS, Btrfs, F2FS, tmpfs.
@@ -65,6 +67,12 @@ def preallocate(fd: int, nbytes: int) -> bool:
             raise
         return False
     return True
+
+
+def punch_hole(fd: int, offset: int, nbytes: int) -> None:
+    """Free the blocks of a range, which then reads as zeros; raise `OSError` if the file system cannot."""
+    mode = _KEEP_SIZE | _PUNCH_HOLE
+    _checked(_libc.fallocate(fd, mode, ctypes.c_longlong(offset), ctypes.c_longlong(nbytes)))
 
 
 def syncfs_reports(fd: int) -> bool:
@@ -271,7 +279,9 @@ def typed(error: OSError, doing: str) -> StoreError:
     """Convert an `OSError` to a `StoreError`."""
     text = f"{doing}: {os.strerror(error.errno) if error.errno else error}"
     if error.errno in FULL:
-        return DiskFull(text, hint="make room on the disk; the work then continues automatically")
+        return DiskFull(text, hint="make room on the disk, then run the command again")
+    if error.errno == errno.EFBIG:
+        return NeverFits(f"{text} for this process or file system", hint="raise `ulimit -f`", lack=Lack.NEVER)
     if error.errno in _OURS:
         return StoreUnavailable(text)
     return PublishFailed(text)

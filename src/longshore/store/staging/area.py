@@ -26,10 +26,11 @@ from longshore.errors import BadInput, StoreUnavailable
 from longshore.store import blob_names
 from longshore.store.durability import filesystem
 from longshore.store.hashed_scopes import read_note, write_note
+from longshore.store.staging.part_facts import PartFacts
 from longshore.store.staging.part_writer import Buffers, PartWriter
-from longshore.store.staging.parts import BODY, Part, PartFacts, empty_part, read_facts
+from longshore.store.staging.parts import BODY, Part, empty_part, read_facts
 from longshore.store.staging.quarantine import Quarantine
-from longshore.store.staging.reservations import Reservations
+from longshore.store.staging.reservations import Reservation, Reservations
 from longshore.thread_pool import Threads
 
 AREAS: Final = ("parts", "small", "quarantine", "room")
@@ -92,14 +93,21 @@ class Staging:
         os.fsync(parent)
         return True
 
-    def part(self, scope: Scope, job_id: str, epoch: int, adopt: PartFacts | None) -> Part:
-        """Create a part in its own directory; remove leftovers of an earlier attempt of the same epoch."""
+    def part(
+        self, scope: Scope, job_id: str, epoch: int, adopt: PartFacts | None, copying: Reservation | None = None
+    ) -> Part:
+        """Create a part in its own directory; remove leftovers of an earlier attempt of the same epoch.
+
+        An older part is adopted by a copy, for which space is reserved (`copying`); without a reservation it is moved.
+        """
         for _ in range(100):
             with contextlib.suppress(_Swept):
-                return self._part(scope, job_id, epoch, adopt)
+                return self._part(scope, job_id, epoch, adopt, copying)
         raise StoreUnavailable("the directory of a part is removed repeatedly")
 
-    def _part(self, scope: Scope, job_id: str, epoch: int, adopt: PartFacts | None) -> Part:
+    def _part(
+        self, scope: Scope, job_id: str, epoch: int, adopt: PartFacts | None, copying: Reservation | None
+    ) -> Part:
         failpoints.hit("part.create")
         path = (*self._job_path(scope, job_id), str(epoch))
         try:
@@ -111,11 +119,12 @@ class Staging:
                     settle=partial(filesystem.fsync_chain, path, self.areas["parts"]),
                     forget=partial(self.drop, scope, job_id, epoch),
                 )
+                part.reservation = copying
                 try:
                     if adopt is not None and adopt.durable_bytes:
-                        self._adopt(part, job, adopt)
+                        self._adopt(part, job, adopt, move=copying is None)
                 except BaseException:
-                    part.close()
+                    part.discard()  # a half copy is of no use, and fills the disk
                     raise
         except OSError as error:
             raise filesystem.typed(error, "making a part") from error
@@ -136,7 +145,7 @@ class Staging:
             self.mend()
             raise _Swept from None
 
-    def _adopt(self, part: Part, job: int, adopt: PartFacts) -> None:
+    def _adopt(self, part: Part, job: int, adopt: PartFacts, *, move: bool) -> None:
         if (adopt.scope, adopt.job_id) != (part.facts.scope, part.facts.job_id) or adopt.epoch >= part.facts.epoch:
             raise BadInput("a part can be adopted only by a later epoch of the same job")
         try:
@@ -144,7 +153,7 @@ class Staging:
         except FileNotFoundError:
             return
         try:
-            part.adopt(older, adopt)
+            part.adopt(older, adopt, move=move)
         finally:
             os.close(older)
         self._drop_epoch(job, str(adopt.epoch))
@@ -203,6 +212,28 @@ class Staging:
                     os.rmdir(path[2], dir_fd=project)
         finally:
             os.close(project)
+
+    def drop_earlier(self, scope: Scope, job_id: str, epoch: int, keep: PartFacts | None = None) -> bool:
+        """Remove the parts of a job's earlier epochs, except `keep`; return whether there were any."""
+        found = [facts for facts in self._facts_of(scope, job_id) if facts.epoch < epoch]
+        dropped = [facts for facts in found if keep is None or facts.epoch != keep.epoch]
+        for facts in dropped:
+            self.drop_part(facts)
+        return bool(dropped)
+
+    def part_bytes(self, facts: PartFacts) -> int:
+        """Return how many bytes a part takes on the disk, preallocated blocks included."""
+        path = (*self._job_path(facts.scope, facts.job_id), str(facts.epoch))
+        try:
+            directory = filesystem.open_path(path, self.areas["parts"])
+        except FileNotFoundError:
+            return 0
+        try:
+            return os.stat(BODY, dir_fd=directory, follow_symlinks=False).st_blocks * 512
+        except FileNotFoundError:
+            return 0
+        finally:
+            os.close(directory)
 
     def _drop_epoch(self, job: int, epoch: str) -> None:
         try:

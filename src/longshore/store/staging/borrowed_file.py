@@ -6,7 +6,8 @@ import os
 
 from longshore.domain.model import Scope
 from longshore.errors import PublishFailed
-from longshore.store.staging.parts import Part, PartFacts
+from longshore.store.staging.part_facts import PartFacts
+from longshore.store.staging.parts import Part
 
 
 class ForeignPart(Part):

@@ -4,6 +4,11 @@ Only bytes that a durable `facts.json` records count after a restart. The body i
 replaced atomically, so the facts never cover more bytes than the disk holds. Starting over removes the facts, durably,
 before the first byte of another version is written.
 
+A later epoch never continues in the file of an earlier one, because a process that lost its lease may still write to it.
+It copies the durable prefix; the older part stays whole until the copy is durable. If the disk has no room for a second
+copy, the bytes are moved piece by piece: first the older body loses its name, so that no process can publish it, then
+each piece is freed as soon as it is copied. A crash in between costs the bytes, never the disk.
+
 The facts also identify the response that the bytes belong to (requested and final URL, validators, and the header
 fields that validation reads), and contain the hash of the durable bytes. If a bit flips on disk between two attempts,
 the part is discarded; the result is never wrong.
@@ -14,97 +19,36 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from stat import S_ISREG
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from longshore import failpoints
-from longshore.domain.model import Scope, Validators
+from longshore.domain.model import Validators
 from longshore.errors import DiskFull, PublishFailed
 from longshore.store import blob_names
 from longshore.store.durability import filesystem
+from longshore.store.staging.part_facts import NO_VALIDATORS, PartFacts
 from longshore.store.staging.reservations import Reservation
 
 BODY: Final = "body"
 FACTS: Final = "facts.json"
-NO_VALIDATORS: Final = Validators()
 _NEW_FACTS: Final = "facts.new"
 COPY_BYTES: Final = 1 << 20
 failpoints.declare(
-    "part.open", "part.write", "part.fsync", "part.facts", "part.rename", "part.dirsync", "part.restart", "part.adopt"
+    "part.open",
+    "part.write",
+    "part.fsync",
+    "part.facts",
+    "part.rename",
+    "part.dirsync",
+    "part.restart",
+    "part.adopt",
+    "part.move",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class PartFacts:
-    """The durable metadata of a part."""
-
-    scope: Scope
-    job_id: str
-    epoch: int
-    url: str | None = None
-    final_url: str | None = None
-    validators: Validators = NO_VALIDATORS
-    total: int | None = None
-    durable_bytes: int = 0
-    sha256: str | None = None  # of the durable bytes
-    headers: Mapping[str, str] | None = None  # response headers that validation needs; None in parts of older versions
-    delimited: bool = True  # a truncated body could be distinguished from a complete one
-    caller: str = ""  # hash of the credentials that were sent
-
-    @property
-    def answered(self) -> str | None:
-        """Return the Date of the response with the validators; it decides whether Last-Modified is strong."""
-        return None if self.headers is None else self.headers.get("date")
-
-    def as_json(self) -> bytes:
-        """Serialize the facts to JSON."""
-        known: dict[str, Any] = {
-            "v": 1,
-            "tenant_id": self.scope.tenant_id,
-            "project_id": self.scope.project_id,
-            "job_id": self.job_id,
-            "epoch": self.epoch,
-            "url": self.url,
-            "final_url": self.final_url,
-            "etag": self.validators.etag,
-            "last_modified": self.validators.last_modified,
-            "total": self.total,
-            "durable_bytes": self.durable_bytes,
-            "sha256": self.sha256,
-            "headers": None if self.headers is None else dict(self.headers),
-            "delimited": self.delimited,
-            "caller": self.caller,
-        }
-        return json.dumps(known).encode()
-
-    @classmethod
-    def from_json(cls, raw: bytes) -> PartFacts:
-        """Parse the output of `as_json`; raise ValueError for anything else."""
-        known = json.loads(raw)
-        if not isinstance(known, dict) or known.get("v") != 1:
-            raise ValueError("not the facts of a part")
-        try:
-            return cls(
-                Scope(known["tenant_id"], known["project_id"]),
-                known["job_id"],
-                int(known["epoch"]),
-                known["url"],
-                known["final_url"],
-                Validators(known["etag"], known["last_modified"]),
-                known["total"],
-                int(known["durable_bytes"]),
-                known.get("sha256"),
-                known.get("headers"),
-                known.get("delimited", True),
-                known.get("caller", ""),
-            )
-        except (KeyError, TypeError) as error:
-            raise ValueError("not the facts of a part") from error
 
 
 def read_facts(directory: int) -> PartFacts | None:
@@ -113,7 +57,7 @@ def read_facts(directory: int) -> PartFacts | None:
         with filesystem.open_regular(FACTS, directory) as file:
             facts = PartFacts.from_json(file.read(1 << 20))
         stat = os.stat(BODY, dir_fd=directory, follow_symlinks=False)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):  # RecursionError: damaged into deeply nested JSON
         return None
     return facts if S_ISREG(stat.st_mode) and stat.st_size >= facts.durable_bytes else None
 
@@ -314,15 +258,18 @@ class Part:
         )
         self._hash, self.size_bytes, self.head = hashlib.sha256(), 0, b""
 
-    def adopt(self, older: int, facts: PartFacts) -> bool:
-        """Copy an older epoch's durable prefix while hashing it; return False, and stay empty, if the hash differs."""
+    def adopt(self, older: int, facts: PartFacts, *, move: bool = False) -> bool:
+        """Copy or move an older epoch's durable prefix while hashing it; return False, and stay empty, if the hash differs."""
         failpoints.hit("part.adopt")
         try:
-            source = os.open(BODY, filesystem.READ, dir_fd=older)
+            source = take_body(older) if move else os.open(BODY, filesystem.READ, dir_fd=older)
         except OSError:
             return False
         try:
-            self._copy(source, facts.durable_bytes)
+            if move:
+                self._move(source, facts.durable_bytes)
+            else:
+                self._copy(source, facts.durable_bytes)
         except OSError:
             self.restart()
             return False
@@ -352,6 +299,15 @@ class Part:
             if not piece:
                 raise OSError("shorter than its facts")
             self.write(piece)
+
+    def _move(self, source: int, nbytes: int) -> None:
+        """Copy a body that has no name any more, and free each piece that is copied."""
+        os.ftruncate(source, nbytes)  # free what lies behind the durable bytes, and preallocated blocks
+        while self.size_bytes < nbytes:
+            failpoints.hit("part.move")
+            start = self.size_bytes
+            self._copy(source, min(nbytes, start + COPY_BYTES))
+            filesystem.punch_hole(source, start, self.size_bytes - start)
 
     def seal(self) -> None:
         """Make the body read-only, just before it is made durable."""
@@ -390,3 +346,26 @@ def empty_part(directory: int) -> None:
     """Remove the files of a part; the facts first, so that they never exist without their body."""
     for name in (FACTS, _NEW_FACTS, BODY):
         filesystem.unlink(name, directory)
+
+
+def take_body(directory: int) -> int:
+    """Remove the names of a part and return its open body; raise `OSError` if the body has another name as well.
+
+    A body without a name cannot be linked again, so no process can publish it, even if it still has it open. A body with
+    another name is published; its bytes must not be touched.
+    """
+    sealed = os.open(BODY, filesystem.READ, dir_fd=directory)
+    try:
+        os.fchmod(sealed, 0o600)  # a whole body is read-only
+        body = os.open(BODY, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    finally:
+        os.close(sealed)
+    try:
+        empty_part(directory)
+        if os.fstat(body).st_nlink:  # published, maybe in this moment by a process that lost its lease
+            os.fchmod(body, 0o444)
+            raise OSError(errno.EMLINK, "the body has another name")
+    except BaseException:
+        os.close(body)
+        raise
+    return body

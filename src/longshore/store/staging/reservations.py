@@ -24,7 +24,7 @@ from longshore.errors import DiskFull, NeverFits, OverBudget
 from longshore.store.durability import filesystem
 
 SMALL: Final = 1 << 20  # below this a reservation is not worth a lock between processes
-LOOK_AGAIN: Final = 16 << 20  # bytes beyond a reservation (of a body of unknown length) between two checks of the floor
+LOOK_AGAIN: Final = 1 << 20  # bytes beyond a reservation (of a body of unknown length) between two checks of the floor
 _SUM: Final = struct.Struct("<Q")
 
 

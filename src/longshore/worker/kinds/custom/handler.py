@@ -36,7 +36,7 @@ from longshore.worker.kinds.custom.process_pool import ProcessPool, Task
 
 if TYPE_CHECKING:
     from longshore.ledger import Ledger
-    from longshore.store import Store
+    from longshore.store import Part, Store
     from longshore.worker.publisher import Publisher
 
 failpoints.declare("own.begin", "own.ran", "own.published")
@@ -173,10 +173,26 @@ class CustomJobs:
             first = os.pread(descriptor, SMALL + 1, 0)
             if len(first) <= SMALL:
                 return _small(lease, result, first)
-            part = self._store.part(lease.scope, lease.job_id, lease.epoch)
-            part.take_from(descriptor)
+            part = self._taken(lease, descriptor)
         kind = _content_type(result, first[: content_checks.JUDGE_BYTES])
         return Staged(lease.scope, lease.job_id, lease.epoch, part.sha256, part.size_bytes, kind, part)
+
+    def _taken(self, lease: Lease, descriptor: int) -> Part:
+        """Copy a result into a part for which space was reserved; a copy that fails leaves nothing."""
+        size = os.fstat(descriptor).st_size
+        room = self._store.reserve_for_part(lease.scope, lease.job_id, lease.epoch, size)
+        try:
+            part = self._store.part(lease.scope, lease.job_id, lease.epoch)
+        except BaseException:
+            room.release()
+            raise
+        part.reservation = room
+        try:
+            part.take_from(descriptor)
+        except BaseException:
+            part.discard()
+            raise
+        return part
 
     def _thread(self, call: Callable[..., Any], *arguments: object) -> asyncio.Future[Any]:
         return asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)

@@ -271,7 +271,8 @@ class BodySink:
     def _make_part(self, head: Head, start_over: bool) -> Part:
         """Reserve disk space, then create or continue the part; without a reservation no part is created."""
         lease = self._lease
-        reservation = self._store.reserve(lease.scope, max(0, (head.total or 0) - self.resumed_from))
+        need = None if head.total is None else max(0, head.total - self.resumed_from)
+        reservation = self._store.reserve_for_part(lease.scope, lease.job_id, lease.epoch, need)
         part = self._part
         try:
             part = part or self._store.part(lease.scope, lease.job_id, lease.epoch)
