@@ -13,7 +13,7 @@ import click
 from longshore.cli.options import Call, common, waiting
 from longshore.cli.output.writer import say, stdout_is_closed
 from longshore.cli.run_command import SOME_FAILED, WORK_LEFT, code_of_signal
-from longshore.errors import BadInput, NotAUrl
+from longshore.errors import BadInput, NotAUrl, Unavailable
 
 if TYPE_CHECKING:
     from longshore.cli.multiprocess.assign_jobs import Distributor
@@ -156,6 +156,7 @@ def _get(call: Call, requests: list[JobRequest], how: dict[str, Any]) -> int:
 
 
 def _got(call: Call, requests: list[JobRequest], how: dict[str, Any], shares: Distributor | None = None) -> int:
+    from longshore.cli.commands.run import without_ledger
     from longshore.cli.get.fast_path import counts
     from longshore.cli.get.place import place_results
     from longshore.cli.output.event_output import event_printer, next_steps, summary_text
@@ -168,15 +169,18 @@ def _got(call: Call, requests: list[JobRequest], how: dict[str, Any], shares: Di
             listen,
         ):
             score.total = len(requests)
-            got = depot.get(
-                requests,
-                refresh=how["refresh"],
-                force=how["force"],
-                max_wait_s=how["max_wait"],
-                on_note=shares.attend(listen) if shares else listen,
-                handle_signals=True,
-                helpers=shares,
-            )
+            try:
+                got = depot.get(
+                    requests,
+                    refresh=how["refresh"],
+                    force=how["force"],
+                    max_wait_s=how["max_wait"],
+                    on_note=shares.attend(listen) if shares else listen,
+                    handle_signals=True,
+                    helpers=shares,
+                )
+            except Unavailable as away:
+                return without_ledger(call, away, depot.aio.runner.result)
             if shares:
                 shares.tell_rest(got, depot.ledger.now())
         lost: list[Got] = []  # recorded as stored, but damaged

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
-from longshore.cli.commands.run import code_of, counted, summarize
+from longshore.cli.commands.run import code_of, counted, summarize, without_ledger
 from longshore.cli.multiprocess.child import WANTS
 from longshore.cli.multiprocess.processes import WorkerProcess, start
 from longshore.cli.options import Call
@@ -23,6 +23,8 @@ from longshore.cli.output.event_output import event_printer
 from longshore.cli.output.progress import show_progress
 from longshore.cli.run_command import SOME_FAILED, UNEXPECTED, WORK_LEFT
 from longshore.domain.run_events import Listener, RunEvent
+from longshore.errors import Unavailable
+from longshore.worker.run_records import RunResult
 
 _PLACES: Final = ("depot", "ledger", "store", "tenant", "project")
 POLL_S: Final = 0.1
@@ -39,12 +41,16 @@ def run_fleet(call: Call, how: dict[str, Any], jobs: dict[str, int]) -> int:
             score.total = jobs["pending"] + jobs["processing"] or None
             workers.attend(listen)
             codes = workers.wait()
-    with call.ledger() as ledger:
-        summarize(call, counted(ledger, call), score)
+    left = WORK_LEFT in codes
+    try:
+        with call.ledger() as ledger:
+            summarize(call, counted(ledger, call), score)
+    except Unavailable as away:
+        return without_ledger(call, away, RunResult(failed=score.failed, stopped_by=workers.stopped_by, left=left))
     unexpected = [code for code in codes if code not in EXPECTED]
     if unexpected:
         return unexpected[0] if unexpected[0] > 0 else UNEXPECTED
-    return code_of(score.failed, stopped_by=workers.stopped_by, left=WORK_LEFT in codes)
+    return code_of(score.failed, stopped_by=workers.stopped_by, left=left)
 
 
 def arguments(call: Call, how: dict[str, Any]) -> list[str]:
