@@ -23,7 +23,7 @@ from longshore.domain.outcomes import Completed
 from longshore.errors import LeaseLost, Unavailable
 from longshore.ledger import Ledger
 from longshore.ledger.backends.postgres.backend import Postgres, RetryBudget
-from longshore.ledger.backends.postgres.pool import Session, Watchdog, cut
+from longshore.ledger.backends.postgres.pool import Session, cut
 from longshore.ledger.records import Settled
 from tests.support.ledgers import build_template
 from tests.support.postgres import REPLICATED, Cluster, Standby
@@ -89,9 +89,7 @@ def test_a_commit_that_the_server_reads_late_fails_once_it_was_asked_about(own_p
                     cut_soon = threading.Timer(0.5, lambda: cut(connection))
                     cut_soon.start()
                     session.commit()
-                committed = session.is_committed(
-                    lambda: psycopg.connect(dsn, autocommit=True), Watchdog(), RetryBudget(20)
-                )
+                committed = session.is_committed(lambda: psycopg.connect(dsn, autocommit=True), RetryBudget(20))
             finally:
                 os.kill(pid, signal.SIGCONT)
         assert not committed

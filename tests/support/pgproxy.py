@@ -32,6 +32,7 @@ class Proxy:
         self.server = str(server_directory / SOCKET_NAME)
         self.directory = Path(tempfile.mkdtemp(prefix="longshore-px-", dir="/tmp"))
         self.commits_lost = 0
+        self._frames_left: int | None = None  # None: no limit
         self._plan: list[Loss] = []
         self._lock = threading.Lock()
         self._silences: list[threading.Event] = []
@@ -45,6 +46,11 @@ class Proxy:
         """Say what happens to the next COMMITs, one each, over all connections."""
         with self._lock:
             self._plan += losses
+
+    def cut_after(self, frames: int | None) -> None:
+        """Let so many of the clients' messages through, over all connections, and cut the connection of the next."""
+        with self._lock:
+            self._frames_left = frames
 
     def fall_silent(self) -> None:
         """Make every connection that exists now half-open: it stays, and nothing comes through any more."""
@@ -100,6 +106,8 @@ class Proxy:
                 frame = _frame(client)
                 if silent.is_set():
                     continue
+                if self._is_cut():
+                    break
                 loss = self._loss_for(frame)
                 if loss is Loss.REQUEST:
                     break
@@ -111,6 +119,13 @@ class Proxy:
                     return
         _end(server)
         _end(client)
+
+    def _is_cut(self) -> bool:
+        with self._lock:
+            if self._frames_left is None:
+                return False
+            self._frames_left -= 1
+            return self._frames_left == -1
 
     def _loss_for(self, frame: bytes) -> Loss | None:
         if frame[:1] not in b"QP" or b"COMMIT" not in frame:

@@ -171,6 +171,30 @@ class Cluster:
         self.stop(immediate=immediate)
         self.start()
 
+    def freeze(self) -> None:
+        """Let every process of the server stand still: connections stay, and nothing is answered."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Go on."""
+        self._signal(signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Freeze the server for the block."""
+        self.freeze()
+        try:
+            yield
+        finally:
+            self.thaw()
+
+    def _signal(self, number: int) -> None:
+        assert self._process is not None
+        found = subprocess.run(["pgrep", "-P", str(self._process.pid)], capture_output=True, text=True, check=False)
+        for pid in (self._process.pid, *map(int, found.stdout.split())):
+            with contextlib.suppress(ProcessLookupError):  # a process that ended meanwhile
+                os.kill(pid, number)
+
     def close(self) -> None:
         """Stop the server and remove everything."""
         self.stop(immediate=True)
@@ -243,21 +267,6 @@ class Standby(Cluster):
         command = [str(self.bin / "pg_basebackup"), "-D", str(self.base / "data"), "-h", str(self._primary.base)]
         command += ["-U", "postgres", "-R", "-X", "stream", "-c", "fast", "--no-sync"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, **self._as)
-
-    def freeze(self) -> None:
-        """Stop receiving, as a link that is cut does."""
-        self._signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Go on."""
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: int) -> None:
-        assert self._process is not None
-        found = subprocess.run(["pgrep", "-P", str(self._process.pid)], capture_output=True, text=True, check=False)
-        for pid in (self._process.pid, *map(int, found.stdout.split())):
-            with contextlib.suppress(ProcessLookupError):  # a process that ended meanwhile
-                os.kill(pid, number)
 
     def promote(self) -> None:
         """Make it the primary and wait until it takes writes."""

@@ -122,9 +122,12 @@ class Ledger:
         return self.backend.queue_length()
 
     def give_up(self) -> None:
-        """Fail the queued transactions. (On PostgreSQL the server's own timeouts limit the wait.)"""
-        if give_up := getattr(self.backend, "give_up", None):
-            give_up()
+        """Fail the calls that wait for a ledger that does not answer, and for a while all that would have to wait."""
+        self.backend.give_up()
+
+    def silent_s(self) -> float:
+        """Return how long the oldest call has waited for a ledger that does not answer; 0 if it answers."""
+        return self.backend.silent_s()
 
     # Running verbs
 

@@ -59,5 +59,11 @@ class Backend(Protocol):
     def queue_length(self) -> int:
         """Return how many verbs wait for a transaction."""
 
+    def give_up(self) -> None:
+        """Fail the calls that wait for a ledger that does not answer, and for a while all that would have to wait."""
+
+    def silent_s(self) -> float:
+        """Return how long the oldest call has waited for a ledger that does not answer; 0 if it answers."""
+
     def close(self) -> None:
         """Finish what is queued and let go."""

@@ -76,6 +76,7 @@ class Server(uvicorn.Server):
             else:
                 self.force_exit = True
                 depot.abort()
+                depot.ledger.give_up()
             self.seen.append(number)
             self.service.closing.set()
             self.should_exit = True
@@ -165,6 +166,7 @@ async def beside(depot: AsyncDepot, settings: ServerLimits, server: Server) -> A
         depot.drain()
         tasks[-1].cancel()
         done = await asyncio.gather(*tasks, return_exceptions=True)
+        depot.ledger.give_up()  # the threads of requests that were cut off must not wait for a silent server
         for result in done:
             if isinstance(result, Exception):
                 log.error("ended with an error", exc_info=result)

@@ -34,16 +34,20 @@ async def answered(ledger: Ledger, max_wait_s: float | None, work: asyncio.Futur
 
 
 class LedgerWait:
-    """Call `over` repeatedly once no work has been running for `limit_s`, or after a deadline."""
+    """Call `over` repeatedly once no work has been running for `limit_s`, or after a deadline.
+
+    Work that waits for a silent ledger does not run.
+    """
 
     def __init__(
         self,
         at_work: Callable[[], bool],
         over: Callable[[], None],
-        limit_s: float | None,
+        ledger: Ledger,
         byte_at: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self._at_work, self._over, self.limit_s = at_work, over, limit_s
+        self._at_work, self._over, self._ledger = at_work, over, ledger
+        self.limit_s: float | None = None
         self._byte_at = byte_at  # when a body byte last arrived: attempts shorter than `LOOK_S` are work, too
         self._moved_at = time.monotonic()
         self._deadline: float | None = None
@@ -73,7 +77,7 @@ class LedgerWait:
         while True:
             await asyncio.sleep(LOOK_S)
             now = time.monotonic()
-            if self._at_work():
+            if self._at_work() and self._ledger.silent_s() < LEAST_S:
                 self._moved_at = now
             moved_at = max(self._moved_at, self._byte_at())
             waited = self.limit_s is not None and now - moved_at >= max(self.limit_s, LEAST_S)

@@ -79,7 +79,7 @@ class Worker:
         self._idle_at: float | None = None  # since when jobs are left, but none can be claimed
         self._settler = Settler(tools.ledger, tools.settings.lease.ttl_s)
         self._patience = LedgerWait(
-            lambda: len(self._held) > self._ending, self._settler.hurry, None, lambda: tools.silent.byte_at
+            lambda: len(self._held) > self._ending, self._settler.hurry, tools.ledger, lambda: tools.silent.byte_at
         )
         self._progress_at = time.monotonic()
         self._refusals = Refusals()
@@ -188,7 +188,7 @@ class Worker:
                 if await self._claim(options):
                     idle = 0
                 elif self._held or self._expecting:
-                    if self._held and self._gives_up_on_transfers(options):
+                    if self._gives_up_on_transfers(options):
                         return
                     await self._rest(POLL_S[-1])
                 elif self._allowed(options) == 0:
@@ -205,15 +205,17 @@ class Worker:
                     await self._rest(self._pause_s(due, idle))
                     idle += 1
             except Unavailable as away:
-                if not self._disk.full:
-                    log.warning("the ledger does not answer: %s", away)
-                    self._disk.look()
-                if not self._held and not options.forever and self._enough_of(away, options):
+                if self._draining or self._enough_of(away, options):
                     return
                 await self._rest(POLL_S[-1])
 
     def _enough_of(self, away: Unavailable, options: RunOptions) -> bool:
         """Return whether an unavailable ledger was waited for long enough; raise if the run has no limit for that."""
+        if not self._disk.full:
+            log.warning("the ledger does not answer: %s", away)
+            self._disk.look()
+        if self._held or options.forever:
+            return self._gives_up_on_transfers(options)
         if options.max_wait_s is None:
             if self._disk.full:
                 return False  # wait for a full disk, as for the store's
@@ -302,7 +304,7 @@ class Worker:
 
     def _gives_up_on_transfers(self, options: RunOptions) -> bool:
         """Stop all transfers if no body byte arrived within `max_wait_s`. Custom jobs have their own time limits."""
-        if options.max_wait_s is None or options.forever or self._ending:
+        if options.max_wait_s is None or options.forever or self._ending or not self._held:
             return False
         own = any(not kind_of(held.lease.job.job_type).of_url for held in self._held.values())
         if own or not self._waited_enough(options):

@@ -192,6 +192,8 @@ class Publisher:
         await asyncio.wait(both)  # wait for both, whatever fails: the bytes are in use until then
         failpoints.hit("publish.staged")
         self._relieve(items)
+        if errors := [error for one in both if (error := one.exception()) is not None]:
+            raise errors[0]
         stored, written = staging.result(), writing.result()
         alive = []
         for pending, no_bytes, no_intent in zip(batch, stored, written, strict=True):

@@ -15,7 +15,7 @@ from longshore.cli.list_input import list_options
 from longshore.cli.options import Call, apply_running, common, running
 from longshore.cli.output.writer import say, stdout_is_closed
 from longshore.cli.run_command import OK, SOME_FAILED, WORK_LEFT, code_of_signal
-from longshore.errors import BadInput, NotAUrl
+from longshore.errors import BadInput, NotAUrl, Unavailable
 
 if TYPE_CHECKING:
     from longshore.cli.multiprocess.assign_jobs import Distributor
@@ -185,6 +185,7 @@ def _got(
     how: dict[str, Any],
     shares: Distributor | None = None,
 ) -> int:
+    from longshore.cli.commands.run import without_ledger
     from longshore.cli.get.place import Placing, PlacingMeanwhile, place_results
     from longshore.cli.output.event_output import event_printer, tell_stop
     from longshore.cli.output.progress import show_progress
@@ -197,15 +198,18 @@ def _got(
         with show_progress(call, printer) as (score, listen), meanwhile.running() if meanwhile else nullcontext():
             score.total = job_count(requests)
             heard = meanwhile.listener(listen) if meanwhile else listen
-            got = depot.get(
-                requests,
-                refresh=how["refresh"],
-                force=how["force"],
-                max_wait_s=how["max_wait"],
-                on_note=shares.attend(heard) if shares else heard,
-                handle_signals=True,
-                helpers=shares,
-            )
+            try:
+                got = depot.get(
+                    requests,
+                    refresh=how["refresh"],
+                    force=how["force"],
+                    max_wait_s=how["max_wait"],
+                    on_note=shares.attend(heard) if shares else heard,
+                    handle_signals=True,
+                    helpers=shares,
+                )
+            except Unavailable as away:
+                return without_ledger(call, away, depot.aio.runner.result)
             if shares:
                 shares.tell_rest(got, depot.ledger.now())
         lost: list[Got] = []  # recorded as stored, but damaged

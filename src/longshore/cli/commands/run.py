@@ -11,14 +11,16 @@ import click
 
 from longshore.cli.options import Call, apply_running, common, running
 from longshore.cli.output.writer import say
-from longshore.cli.run_command import OK, SOME_FAILED, WORK_LEFT, code_of_signal
+from longshore.cli.run_command import OK, SOME_FAILED, WORK_LEFT, code_of_signal, complain
 from longshore.domain.run_events import REFUSED
+from longshore.errors import Unavailable
 
 if TYPE_CHECKING:
     from longshore.cli.multiprocess.child import ParentCommands
     from longshore.cli.output.progress import ProgressCounts
     from longshore.domain.run_events import Listener
     from longshore.ledger import Ledger
+    from longshore.worker.run_records import RunResult
 
 FOLLOW_S: Final = 2.0  # how often the display counts the jobs that are left
 
@@ -108,7 +110,10 @@ def run_alone(call: Call, how: dict[str, Any], orders: ParentCommands | None = N
                     details=(call.json or call.verbosity > 0) and not how["counted"],
                     handle_signals=True,
                 )
-        jobs = counted(depot.ledger, call)
+        try:
+            jobs = counted(depot.ledger, call)
+        except Unavailable as away:
+            return without_ledger(call, away, result)
         # A run that reached its limit may have finished the last job; the counters show whether work is left.
         left = result.left and (not how["limit"] or scope is None or bool(jobs["pending"] + jobs["processing"]))
         summarize(call, jobs, score, left=left)
@@ -155,6 +160,14 @@ def told(call: Call, *, counted_only: bool) -> Iterator[tuple[ProgressCounts, Li
         return
     with show_progress(call, event_printer(call, results=False)) as watched:
         yield watched
+
+
+def without_ledger(call: Call, away: Unavailable, result: RunResult) -> int:
+    """Report that the state cannot be read after a run that was stopped or gave up; return the exit code of the run."""
+    if not result.left and not result.stopped_by:
+        raise away
+    code = code_of(result.failed, stopped_by=result.stopped_by, left=result.left)
+    return complain(str(away), away.hint, code, as_json=call.json)
 
 
 def code_of(failed: int, *, stopped_by: str | None, left: bool) -> int:

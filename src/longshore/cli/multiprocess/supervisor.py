@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
-from longshore.cli.commands.run import code_of, count_once, counted, follow_total, summarize
+from longshore.cli.commands.run import code_of, count_once, counted, follow_total, summarize, without_ledger
 from longshore.cli.multiprocess.child import WANTS
 from longshore.cli.multiprocess.processes import WorkerProcess, start
 from longshore.cli.options import Call
@@ -23,6 +23,8 @@ from longshore.cli.output.event_output import event_printer
 from longshore.cli.output.progress import show_progress
 from longshore.cli.run_command import SOME_FAILED, UNEXPECTED, WORK_LEFT
 from longshore.domain.run_events import REFUSED, Listener, RunEvent
+from longshore.errors import Unavailable
+from longshore.worker.run_records import RunResult
 
 _PLACES: Final = ("depot", "ledger", "store", "tenant", "project")
 POLL_S: Final = 0.1
@@ -39,13 +41,17 @@ def run_fleet(call: Call, how: dict[str, Any], jobs: dict[str, int]) -> int:
             workers.attend(listen)
             with follow_total(call, score, jobs, lambda: count_once(call)):
                 codes = workers.wait()
-    with call.ledger() as ledger:
-        summarize(call, counted(ledger, call), score)
+    left = WORK_LEFT in codes
+    stopped_by = workers.stopped_by or (REFUSED if score.refused else None)
+    try:
+        with call.ledger() as ledger:
+            summarize(call, counted(ledger, call), score)
+    except Unavailable as away:
+        return without_ledger(call, away, RunResult(failed=score.failed, stopped_by=stopped_by, left=left))
     unexpected = [code for code in codes if code not in EXPECTED]
     if unexpected:
         return unexpected[0] if unexpected[0] > 0 else UNEXPECTED
-    stopped_by = workers.stopped_by or (REFUSED if score.refused else None)
-    return code_of(score.failed, stopped_by=stopped_by, left=WORK_LEFT in codes)
+    return code_of(score.failed, stopped_by=stopped_by, left=left)
 
 
 def arguments(call: Call, how: dict[str, Any]) -> list[str]:

@@ -146,8 +146,10 @@ class PostgresEnd:
 
     def __init__(self, url: str, *, reading: bool) -> None:
         from longshore.ledger.backends.postgres.pool import connect
+        from longshore.ledger.backends.postgres.silence import Silence
 
-        self._connection = connect(url, settings={"statement_timeout": "0", "idle_in_transaction_session_timeout": "0"})
+        unlimited = {"statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
+        self._connection = connect(url, settings=unlimited, silence=Silence(None))
         if reading:
             self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 

@@ -27,8 +27,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from contextlib import closing, contextmanager, suppress
+from typing import Any, Final, Self, TypeVar
 
 import psycopg
 from psycopg import errors as pg
@@ -54,15 +54,14 @@ from longshore.errors import (
 from longshore.ledger.backends.postgres.listener import Listener
 from longshore.ledger.backends.postgres.pool import (
     AGAIN,
-    SILENCE_S,
     Connection,
     Pool,
     Session,
-    Watchdog,
     connect,
     first_line,
     is_lost,
 )
+from longshore.ledger.backends.postgres.silence import SILENCE_S, Silence
 from longshore.ledger.statements import Dialect, Statement, statements
 from longshore.ledger.transaction import Row, Tx
 
@@ -115,13 +114,12 @@ class PostgresTx:
     """Named statements on one connection inside one transaction."""
 
     dialect: Dialect = "postgres"
-    __slots__ = ("_connection", "_cursor", "_statements", "_tenant", "_touch", "budget", "logins", "now")
+    __slots__ = ("_connection", "_cursor", "_statements", "_tenant", "budget", "logins", "now")
 
     def __init__(
         self,
         connection: Connection,
         now: Micros,
-        touch: Callable[[Connection], None],
         budget: Budget = NO_BUDGET,
         logins: Logins = NO_LOGINS,
     ) -> None:
@@ -129,7 +127,6 @@ class PostgresTx:
         self._cursor = connection.cursor()
         self._statements: dict[str, Statement] = statements("postgres")
         self._tenant: str | None = None
-        self._touch = touch
         self.now, self.budget, self.logins = now, budget, logins
 
     def enter(self, tenant_id: str) -> None:
@@ -140,19 +137,16 @@ class PostgresTx:
 
     def all(self, name: str, **params: Any) -> list[Row]:
         """Run a statement and give its rows."""
-        self._touch(self._connection)
         self._cursor.execute(self._statements[name].text, params)
         return self._cursor.fetchall() if self._cursor.description else []
 
     def one(self, name: str, **params: Any) -> Row | None:
         """Run a statement and give its first row."""
-        self._touch(self._connection)
         self._cursor.execute(self._statements[name].text, params)
         return self._cursor.fetchone() if self._cursor.description else None
 
     def run(self, name: str, **params: Any) -> int:
         """Run a statement and give the number of rows it changed."""
-        self._touch(self._connection)
         self._cursor.execute(self._statements[name].text, params)
         return max(self._cursor.rowcount, 0)
 
@@ -163,7 +157,6 @@ class PostgresTx:
         """
         if not rows:
             return []
-        self._touch(self._connection)
         statement, cursor = self._statements[name], self._cursor
         names = statement.columns
         if "[]" in statement.text:
@@ -200,7 +193,8 @@ class Postgres:
         self.logins = NO_LOGINS  # likewise
         self.commit_seconds: Callable[[float], None] | None = None
         self._waiting = 0
-        self._watchdog = Watchdog(silence_s)
+        self._silence = Silence(silence_s)
+        self._clock_ahead: Micros | None = None  # the server's clock minus this machine's, at the last transaction
         self._pool = Pool(self._connect, size)
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="ledger-pg")
         self._listener: Listener | None = None
@@ -208,7 +202,7 @@ class Postgres:
         self._closed = False
 
     def _connect(self) -> Connection:
-        connection = connect(self.url, settings=_PLANS)
+        connection = connect(self.url, settings=_PLANS, silence=self._silence)
         try:
             adopt_role(connection)
         except BaseException:
@@ -222,14 +216,27 @@ class Postgres:
         return connection
 
     def now(self) -> Micros:
-        """Return the ledger's time: the server's, unless a test has its own."""
+        """Return the ledger's time: the server's, unless a test has its own.
+
+        After the first transaction the server is not asked: the event loop calls this, and must not wait.
+        """
         if self._clock is not None:
             return self._clock()
+        if self._clock_ahead is not None:
+            return _uptime() + self._clock_ahead
         return self._run(lambda tx: tx.now, _READ)
 
     def queue_length(self) -> int:
         """Return how many verbs wait for a transaction."""
         return self._waiting
+
+    def give_up(self) -> None:
+        """Fail the calls that wait for a silent server, and for a while all that would have to wait."""
+        self._silence.give_up()
+
+    def silent_s(self) -> float:
+        """Return how long the oldest call has waited for the server."""
+        return self._silence.longest_s()
 
     def submit(self, call: Callable[[Tx], T]) -> Future[T]:
         """Queue a verb for a transaction of its own in a thread of the pool."""
@@ -258,15 +265,17 @@ class Postgres:
     @contextmanager
     def leading(self) -> Iterator[bool]:
         """Try to become the leader of all processes on this ledger for the block; yield whether that succeeded."""
-        connection = self._connect()
         try:
+            connection = self._connect()
             row = connection.execute("SELECT pg_try_advisory_lock(%s)", (_LEADER,)).fetchone()
-            mine = bool(row and row[0])
+        except psycopg.Error as error:
+            raise translated(error) from error
+        mine = bool(row and row[0])
+        with closing(connection):
             yield mine
             if mine:  # explicitly: the server may notice the close too late for the next process
-                connection.execute("SELECT pg_advisory_unlock(%s)", (_LEADER,))
-        finally:
-            connection.close()
+                with suppress(psycopg.Error):  # the lock ends with a lost connection
+                    connection.execute("SELECT pg_advisory_unlock(%s)", (_LEADER,))
 
     def close(self) -> None:
         """Finish what is queued, then close every connection."""
@@ -275,34 +284,35 @@ class Postgres:
         if already:
             return
         self._threads.shutdown(wait=True)
+        self._silence.give_up()
         if self._listener is not None:
             self._listener.close()
         self._pool.close()
-        self._watchdog.close()
 
     def _run(self, call: Callable[[Tx], T], begin: str) -> T:
         """Run a verb until it commits or fails permanently; retry on serialization conflicts and lost connections."""
-        patience = RetryBudget(self._patience_s)
         conflicts = 0
-        while True:
-            try:
-                return self._once(call, begin, patience)
-            except _Lost as lost:
-                self._pool.forget()
-                if not patience():
-                    raise Unavailable(
-                        f"PostgreSQL does not answer: {first_line(lost.__cause__ or lost)}",
-                        hint="check that the server is up; what was accepted is safe in it",
-                    ) from lost.__cause__
-            except (*AGAIN, pg.UniqueViolation) as error:
-                conflicts += 1
-                if conflicts > (3 if isinstance(error, pg.UniqueViolation) else CONFLICTS):
-                    raise translated(error) from error
-                time.sleep(random.random() * min(0.2, 0.002 * 2**conflicts))
+        with RetryBudget(self._patience_s, self._silence) as patience:
+            while True:
+                try:
+                    return self._once(call, begin, patience)
+                except _Lost as lost:
+                    self._pool.forget()
+                    why = first_line(lost.__cause__ or lost)
+                    if not patience(why):
+                        raise Unavailable(
+                            f"PostgreSQL does not answer: {why}",
+                            hint="check that the server is up; what was accepted is safe in it",
+                        ) from lost.__cause__
+                except (*AGAIN, pg.UniqueViolation) as error:
+                    conflicts += 1
+                    if conflicts > (3 if isinstance(error, pg.UniqueViolation) else CONFLICTS):
+                        raise translated(error) from error
+                    time.sleep(random.random() * min(0.2, 0.002 * 2**conflicts))
 
     def _once(self, call: Callable[[Tx], T], begin: str, patience: RetryBudget) -> T:
         try:
-            with self._pool.session() as session, self._watchdog.over(session.connection):
+            with self._pool.session() as session:
                 return self._transact(session, call, begin, patience)
         except LongshoreError:
             raise
@@ -319,8 +329,9 @@ class Postgres:
         cursor = connection.execute(begin, prepare=False)
         cursor.nextset()
         (now,) = cursor.fetchone() or (0,)
+        self._clock_ahead = now - _uptime()
         at = self._clock() if self._clock else now
-        tx = PostgresTx(connection, at, self._watchdog.touch, self.budget, self.logins)
+        tx = PostgresTx(connection, at, self.budget, self.logins)
         try:
             result = call(tx)
         except BaseException:
@@ -333,7 +344,7 @@ class Postgres:
         failpoints.hit("ledger.commit")
         if not session.commit():
             connection.close()
-            if not session.is_committed(self._connect, self._watchdog, patience):
+            if not session.is_committed(self._connect, patience):
                 raise _Lost("the transaction is not in the database")
         failpoints.hit("ledger.committed")
         if self.commit_seconds is not None:
@@ -354,17 +365,29 @@ def open_postgres(url: str, *, create: bool = False, clock: Callable[[], Micros]
 class RetryBudget:
     """Sleeps between attempts, a little longer each time, and says when it has run out."""
 
-    def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
+    def __init__(self, seconds: float, silence: Silence | None = None) -> None:
+        self._silence = silence or Silence()
+        self._began = time.monotonic()
+        self._end = self._began + seconds
         self._pause = 0.01
 
-    def __call__(self) -> bool:
-        """Sleep briefly and return True; return False once the deadline has passed."""
+    def __call__(self, why: str) -> bool:
+        """Sleep briefly and return True; return False once the deadline has passed or the process gives up."""
         if time.monotonic() >= self._end:
             return False
-        time.sleep(self._pause * (0.5 + random.random()))
-        self._pause = min(self._pause * 2, 1.0)
-        return True
+        pause, self._pause = self._pause * (0.5 + random.random()), min(self._pause * 2, 1.0)
+        return self._silence.pause(id(self), self._began, pause, why)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._silence.ended(id(self))
+
+
+def _uptime() -> Micros:
+    """Return a clock of this machine that nothing sets, and that goes on while the machine is suspended."""
+    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1000
 
 
 def adopt_role(connection: Connection) -> None:

@@ -6,7 +6,10 @@ under an advisory lock, so that two programs that start at once make one ledger.
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,9 +17,10 @@ import psycopg
 from psycopg import errors as pg
 
 from longshore import failpoints
-from longshore.errors import Damaged, LongshoreError, NoDepot, NotPermitted, SchemaMismatch, Unavailable
+from longshore.errors import Damaged, NoDepot, NotPermitted, SchemaMismatch, Unavailable
 from longshore.ledger.backends.postgres.backend import translated
 from longshore.ledger.backends.postgres.pool import Connection, connect, first_line, is_lost
+from longshore.ledger.backends.postgres.silence import Silence
 from longshore.ledger.migrate import FOLDER, check_version, current_version, migrations
 from longshore.ledger.statements import statements
 
@@ -26,6 +30,7 @@ _DATABASE: Final = re.compile(r'database "([^"]*)" does not exist')
 _SCRATCH: Final = "longshore_wanted"
 # Long steps on a big ledger are the owner's business.
 _OWNER: Final = {"statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0"}
+_UP: Final = "check the address and that the server is up"
 _SPACE: Final = re.compile(r"\s+")
 
 failpoints.declare("schema.migrate")
@@ -33,12 +38,13 @@ failpoints.declare("schema.migrate")
 
 def create_postgres(url: str) -> None:
     """Make a new ledger in an existing, empty database; leave an existing one as it is."""
-    with _owner(url) as connection:
+    with _connected(url, as_owner=False) as connection:
+        if version_of(connection):
+            return
+    with _connected(url) as connection, _locked(connection):
         if version_of(connection) == 0:
-            with _locked(connection):
-                if version_of(connection) == 0:
-                    apply(connection)
-                    _prime(connection)
+            apply(connection)
+            _prime(connection)
 
 
 def _prime(connection: Connection) -> None:
@@ -51,7 +57,7 @@ def _prime(connection: Connection) -> None:
 
 def check_postgres(url: str) -> None:
     """Raise unless the database holds a ledger with this program's schema version."""
-    with _owner(url) as connection:
+    with _connected(url, as_owner=False) as connection:
         have = version_of(connection)
         if have == 0:
             raise NoDepot(f"no ledger found in the database {connection.info.dbname!r}")
@@ -61,7 +67,7 @@ def check_postgres(url: str) -> None:
 
 def migrate_postgres(url: str) -> list[int]:
     """Bring an existing ledger up to date; give the versions that were applied."""
-    with _owner(url) as connection, _locked(connection):
+    with _connected(url) as connection, _locked(connection):
         have = version_of(connection)
         if have == 0:
             raise NoDepot(f"no ledger found in the database {connection.info.dbname!r}")
@@ -107,7 +113,7 @@ def _fix_search_path(connection: Connection) -> None:
 
 def drift_postgres(url: str) -> list[str]:
     """Return what differs from the schema that the migrations make; they are tried in a scratch schema, rolled back."""
-    with _owner(url) as connection:
+    with _connected(url) as connection:
         version = version_of(connection)
         steps = migrations("postgres")[:version]
         here = _one(connection, "SELECT current_schema()")
@@ -143,45 +149,39 @@ def _one(connection: Connection, text: str) -> Any:
     return row[0] if row else None
 
 
-class _owner:  # noqa: N801 - reads as a with-block
-    """A connection for the schema, with our errors on the way out."""
+@contextmanager
+def _connected(url: str, *, as_owner: bool = True) -> Iterator[Connection]:
+    """Yield a connection for the schema, and raise our errors. Steps of the owner may take as long as they need."""
+    try:
+        with _opened(url, as_owner=as_owner) as connection:
+            if connection.info.server_version < OLDEST:
+                raise SchemaMismatch("the ledger needs PostgreSQL 15 or newer")
+            if (encoding := _one(connection, "SHOW server_encoding")) != "UTF8":
+                raise SchemaMismatch(f"the ledger needs a database in UTF8, not {encoding}")
+            yield connection
+    except pg.InsufficientPrivilege as error:
+        raise NotPermitted(
+            f"this login may not do that with the ledger: {first_line(error)}",
+            hint="to work with it: GRANT longshore_app TO the login; to make or change it: connect as the owner,"
+            " who needs CREATEROLE once",
+        ) from error
+    except psycopg.Error as error:
+        if not is_lost(error):
+            raise translated(error) from error
+        raise Unavailable(f"PostgreSQL went away: {first_line(error)}", hint=_UP) from error
 
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._connection: Connection | None = None
 
-    def __enter__(self) -> Connection:
-        try:
-            self._connection = connection = connect(self._url, settings=_OWNER)
-        except psycopg.OperationalError as error:
-            if match := _DATABASE.search(str(error)):
-                raise NoDepot(
-                    f"the database {match[1]!r} does not exist", hint=f"create it with `createdb {match[1]}`"
-                ) from None
-            raise Unavailable(
-                f"PostgreSQL cannot be reached: {first_line(error)}", hint="check the address and that the server is up"
+def _opened(url: str, *, as_owner: bool) -> contextlib.closing[Connection]:
+    try:
+        if as_owner:
+            return contextlib.closing(connect(url, settings=_OWNER, silence=Silence(None)))
+        return contextlib.closing(connect(url))
+    except psycopg.OperationalError as error:
+        if match := _DATABASE.search(str(error)):
+            raise NoDepot(
+                f"the database {match[1]!r} does not exist", hint=f"create it with `createdb {match[1]}`"
             ) from None
-        if connection.info.server_version < OLDEST:
-            connection.close()
-            raise SchemaMismatch("the ledger needs PostgreSQL 15 or newer")
-        if (encoding := _one(connection, "SHOW server_encoding")) != "UTF8":
-            connection.close()
-            raise SchemaMismatch(f"the ledger needs a database in UTF8, not {encoding}")
-        return connection
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        if isinstance(error, pg.InsufficientPrivilege):
-            raise NotPermitted(
-                f"this login may not do that with the ledger: {first_line(error)}",
-                hint="to work with it: GRANT longshore_app TO the login; to make or change it: connect as the owner,"
-                " who needs CREATEROLE once",
-            ) from error
-        if isinstance(error, psycopg.Error) and not isinstance(error, LongshoreError):
-            raise (
-                Unavailable(f"PostgreSQL went away: {first_line(error)}") if is_lost(error) else translated(error)
-            ) from error
+        raise Unavailable(f"PostgreSQL cannot be reached: {first_line(error)}", hint=_UP) from None
 
 
 class _locked:  # noqa: N801 - reads as a with-block

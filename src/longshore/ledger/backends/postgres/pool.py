@@ -10,7 +10,6 @@ import contextlib
 import os
 import socket
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -19,11 +18,11 @@ import psycopg
 from psycopg import errors as pg
 
 from longshore.errors import Locked, NotPermitted, Unavailable
+from longshore.ledger.backends.postgres.silence import Silence
 
 Connection = psycopg.Connection[Any]
 
 CONNECT_S: Final = 10
-SILENCE_S: Final = 60.0  # a server that sends nothing for this long counts as lost
 _PARAMETERS: Final = {
     "connect_timeout": CONNECT_S,
     "keepalives_idle": 10,
@@ -49,8 +48,30 @@ AGAIN: Final = (pg.SerializationFailure, pg.DeadlockDetected)
 GONE: Final = (psycopg.OperationalError, psycopg.InterfaceError)
 
 
-def connect(url: str, *, settings: dict[str, str] | None = None) -> Connection:
+class BoundedConnection(psycopg.Connection[Any]):
+    """A connection whose waits for the server end, also those while it is made."""
+
+    silence: Silence
+
+    @classmethod
+    def _connect_gen(cls, *args: Any, **kw: Any) -> Any:
+        return cls.silence.bounded(super()._connect_gen(*args, **kw), lambda: True, lambda: None)
+
+    def wait(self, gen: Any, *args: Any, **kw: Any) -> Any:
+        """Wait for the server's answer, within the limit. Notifications may come at any time: they have none."""
+        return super().wait(self.silence.bounded(gen, self._asks, lambda: cut(self)), *args, **kw)
+
+    def _asks(self) -> bool:
+        return self.pgconn.transaction_status == psycopg.pq.TransactionStatus.ACTIVE
+
+
+def connect(url: str, *, settings: dict[str, str] | None = None, silence: Silence | None = None) -> Connection:
     """Connect in autocommit mode, with every wait bounded; a refusal that will not pass is our error at once."""
+
+    class Bounded(BoundedConnection):
+        pass
+
+    Bounded.silence = silence or Silence()
     chosen = (_SESSION | (settings or {})).items()
     options = " ".join(f"-c {name}={value}" for name, value in chosen)
     try:
@@ -58,7 +79,7 @@ def connect(url: str, *, settings: dict[str, str] | None = None) -> Connection:
         given = psycopg.conninfo.conninfo_to_dict(url)
         parameters: dict[str, Any] = {**_PARAMETERS, **given}
         parameters["options"] = " ".join(filter(None, (str(given.get("options") or ""), options)))
-        return psycopg.connect(**parameters, autocommit=True)
+        return Bounded.connect(**parameters, autocommit=True)
     except (pg.InvalidPassword, pg.InvalidAuthorizationSpecification, pg.InsufficientPrivilege) as error:
         raise NotPermitted(f"PostgreSQL refuses the ledger's user: {first_line(error)}") from None
     except psycopg.OperationalError as error:
@@ -70,8 +91,9 @@ def connect(url: str, *, settings: dict[str, str] | None = None) -> Connection:
 def _is_final(error: psycopg.OperationalError) -> bool:
     # While connecting libpq gives the server's words without its code.
     text = str(error)
-    return any(word in text for word in ("password authentication failed", "no pg_hba.conf entry", 'role "')) and (
-        "starting up" not in text
+    passing = any(word in text for word in ("starting up", "too many connections"))
+    return not passing and any(
+        word in text for word in ("password authentication failed", "no pg_hba.conf entry", 'role "')
     )
 
 
@@ -86,51 +108,6 @@ def cut(connection: Connection) -> None:
         descriptor = os.dup(connection.pgconn.socket)
         with socket.socket(fileno=descriptor) as end:
             end.shutdown(socket.SHUT_RDWR)
-
-
-class Watchdog:
-    """Close connections whose server is silent: TCP keepalive does not detect a proxy that drops all data."""
-
-    def __init__(self, silence_s: float = SILENCE_S) -> None:
-        self.silence_s = silence_s
-        self._changed = threading.Condition()
-        self._watched: dict[int, tuple[float, Connection]] = {}
-        self._thread: threading.Thread | None = None
-        self._closed = False
-
-    @contextlib.contextmanager
-    def over(self, connection: Connection) -> Iterator[None]:
-        """Watch a connection as long as the block lasts; `touch` says that the server answered."""
-        self.touch(connection)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._watched.pop(id(connection), None)
-
-    def touch(self, connection: Connection) -> None:
-        """Start the connection's time again."""
-        with self._changed:
-            self._watched[id(connection)] = (time.monotonic() + self.silence_s, connection)
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._watch, name="longshore-pg-watchdog", daemon=True)
-                self._thread.start()
-
-    def close(self) -> None:
-        """Stop watching."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-
-    def _watch(self) -> None:
-        with self._changed:
-            while not self._closed:
-                now = time.monotonic()
-                for key, (deadline, connection) in list(self._watched.items()):
-                    if deadline <= now:
-                        del self._watched[key]
-                        cut(connection)
-                self._changed.wait(min(1.0, self.silence_s / 4))
 
 
 class Pool:
@@ -235,12 +212,12 @@ class Session:
             raise Unavailable(f"PostgreSQL answered COMMIT with {cursor.statusmessage}")
         return not self._doubtful
 
-    def is_committed(self, make: Callable[[], Connection], watchdog: Watchdog, patience: Callable[[], bool]) -> bool:
+    def is_committed(self, make: Callable[[], Connection], patience: Callable[[str], bool]) -> bool:
         """Find out how a transaction in doubt ended. `patience` sleeps a little and says whether to ask again."""
         while True:
             why = "the standby did not confirm it"
             try:
-                with make() as connection, watchdog.over(connection):
+                with make() as connection:
                     asking = Session(connection)
                     row = connection.execute(_LAST_NUMBER, (self.name,)).fetchone()
                 if not asking._doubtful:
@@ -249,7 +226,7 @@ class Session:
                 if not is_lost(error) and not isinstance(error, (pg.LockNotAvailable, pg.QueryCanceled, *AGAIN)):
                     raise
                 why = first_line(error)
-            if not patience():
+            if not patience(why):
                 raise Unavailable(
                     f"PostgreSQL went away while a transaction was committed: {why}",
                     hint="the work is safe: it is either written or will be done again",

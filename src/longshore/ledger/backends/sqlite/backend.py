@@ -163,6 +163,7 @@ class Sqlite:
         self._readers: list[apsw.Connection] = []
         self._queue: deque[_Call] = deque()
         self._coming: list[_Call] = []  # wait for their turn
+        self._coming_at = 0.0
         self._busy_at = 0.0  # since then another program's transaction is waited for
         self._hurried_until = 0.0
         self._writer.set_busy_handler(self._wait_busy)
@@ -200,6 +201,10 @@ class Sqlite:
             self._queue.clear()
             for call in waiting:
                 call.settle(self._given_up())
+
+    def silent_s(self) -> float:
+        """Return how long calls have waited for a ledger that another process holds."""
+        return time.monotonic() - self._coming_at if self._coming else 0.0
 
     @property
     def _hurried(self) -> bool:
@@ -264,7 +269,7 @@ class Sqlite:
                     break
                 group = [self._queue.popleft() for _ in range(min(GROUP, len(self._queue)))]
                 group = [call for call in group if call.future.set_running_or_notify_cancel()]
-                self._coming = group
+                self._coming, self._coming_at = group, time.monotonic()
             if group:
                 self._commit(group)
         self._writer.close()

@@ -56,6 +56,13 @@ class ReadOnlySqlite:
         """Nothing waits: nothing is written."""
         return 0
 
+    def give_up(self) -> None:
+        """Do nothing: nothing waits."""
+
+    def silent_s(self) -> float:
+        """Return 0: nothing waits."""
+        return 0.0
+
     def submit(self, call: Callable[[Tx], T]) -> Future[T]:
         """Raise an error that says why the ledger is read-only."""
         raise refusal(self.path)
