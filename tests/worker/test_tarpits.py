@@ -13,10 +13,12 @@ from longshore.depot import Depot
 from longshore.domain.identity.requests import download_request
 from longshore.domain.policy.transfer_slots import (
     FLOOR_BYTES_S,
+    STARVED_S,
     STOP_AFTER_S,
     RunningTransfer,
     free_slots,
     is_slow,
+    may_have_extra,
     to_stop,
 )
 from longshore.domain.run_events import RunEvent
@@ -136,3 +138,24 @@ def test_who_gives_way() -> None:
     assert to_stop(slow, free_slots=-3, waiting=9) == [slower.key, old.key]
     assert is_slow(int(FLOOR_BYTES_S * 2) - 1, 2.0)
     assert not is_slow(int(FLOOR_BYTES_S * 2), 2.0)
+
+
+def test_hosts_just_above_the_floor_starve_nobody(make_depot: MakeDepot) -> None:
+    """No speed lets a few hosts hold every slot: a host that has none gets one beyond the limit."""
+    depot = make_depot(transfer={"concurrency": 4}, hosts={"concurrency": 4})
+    with Origin("127.0.0.2") as good, Origin("127.0.1.2") as slow:
+        steady = drip(Thing(stamped(1, 10_000_000)), 1_024, 0.25)
+        depot.add([slow.add(f"/{n}", steady) for n in range(8)])
+        with running(depot) as run:
+            wait(lambda: len(slow.requests) >= 4, PATIENCE_S)
+            depot.add([good.add(f"/{n}", Thing(stamped(n, 20_000))) for n in range(6)])
+            wait(lambda: run.completed("http://127.0.0.2") == 6, 30.0)
+        assert len(slow.requests) <= 8
+
+
+@pytest.mark.parametrize(
+    ("running_there", "waited_s", "taken", "extra"),
+    [(0, STARVED_S, 4, True), (0, STARVED_S - 0.1, 4, False), (1, 60.0, 4, False), (0, 60.0, 8, False)],
+)
+def test_who_gets_a_slot_beyond_the_limit(running_there: int, waited_s: float, taken: int, *, extra: bool) -> None:
+    assert may_have_extra(4, taken, running_there=running_there, waited_s=waited_s) is extra
