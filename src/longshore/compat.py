@@ -14,7 +14,7 @@ from longshore.domain.model import Lease, Micros, NewArtifact, Scope, Validators
 from longshore.domain.outcomes import Completed, Deferred, Failed, Outcome, Released, Reused
 from longshore.errors import EffectInDoubt, LeaseLost, LongshoreError
 from longshore.ledger import Ledger
-from longshore.ledger.operations import effects, expiry, planning, stages
+from longshore.ledger.operations import effects, make_claimable, planning, stages
 from longshore.ledger.records import EffectClass, Intent, Settled
 
 
@@ -125,7 +125,7 @@ def get_effect_result(ledger: Ledger, scope: Scope, opkey: str) -> dict[str, Any
 
 def cleanup_stale_leases(ledger: Ledger) -> int:
     """Release every expired lease."""
-    return ledger.write(expiry.cleanup_stale_leases)
+    return ledger.write(make_claimable.cleanup_stale_leases)
 
 
 def cleanup_stale_ops(ledger: Ledger) -> int:

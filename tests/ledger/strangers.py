@@ -173,7 +173,7 @@ class World:
             ("planning.plan_job_if_absent", "artifact_id"): "canary-ref",
             ("torrents.lease_import", "owner"): "worker",
             ("effects.confirm", "result"): {"x": 1},
-            ("expiry.release_expired", "rows"): [],
+            ("make_claimable.release_expired", "rows"): [],
             ("due_work.artifacts_after", "after"): "",
             ("due_work.artifacts_between", "hashes"): ("", "g"),
             ("due_work.artifacts_between", "after"): ("", ""),

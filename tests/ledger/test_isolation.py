@@ -34,10 +34,10 @@ DEPOT_WIDE = {
     "hosts.set_host": "hosts are shared by all: politeness",
     "leasing.claim": "a worker serves all tenants unless a scope is named; that case is tested apart",
     "all_tenants.leases": "who works, for operators",
-    "expiry.cleanup_stale_leases": "expiry",
-    "expiry.next_due": "a time",
-    "expiry.release_dead": "leases of dead processes",
-    "expiry.expire_and_promote": "expiry",
+    "make_claimable.cleanup_stale_leases": "expiry",
+    "make_claimable.next_due": "a time",
+    "make_claimable.release_dead": "leases of dead processes",
+    "make_claimable.expire_and_promote": "expiry",
     "tokens.has_api_token": "a yes or no",
     "tokens.is_alive": "looked up before a tenant is known",
     "tokens.list_tokens": "the operator's list, on the command line",
@@ -53,7 +53,7 @@ DEPOT_WIDE = {
 # Steps inside verbs: they take rows that a fence, a claim or a page of the same transaction gave out.
 INSIDE = {
     "stages.finalize", "stages.step", "purge_order.chains", "purge_order.unpointed", "planning.add_counts", "artifact_registry.register",
-    "artifact_registry.reuse", "expiry.free_slots", "expiry.release_expired", "expiry.mark_lanes",
+    "artifact_registry.reuse", "make_claimable.free_slots", "make_claimable.release_expired", "make_claimable.mark_lanes",
 }  # fmt: skip
 # Methods of Ledger that are not named after a verb: how verbs are run, or other names for plan, claim, renew and settle.
 OTHER_METHODS = {

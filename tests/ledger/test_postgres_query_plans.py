@@ -18,7 +18,7 @@ from longshore.domain.model import Scope, Status
 from longshore.domain.outcomes import Deferred
 from longshore.domain.settings import HostsSettings
 from longshore.ledger import Ledger
-from longshore.ledger.operations import expiry, leasing, purging
+from longshore.ledger.operations import leasing, make_claimable, purging
 from longshore.ledger.queries import listing, manifest
 from longshore.ledger.queries.listing import JobFilter
 from longshore.ledger.rows import encoded
@@ -183,11 +183,11 @@ def test_a_page_touches_what_it_shows(big: tuple[Ledger, Clock], wanted: JobFilt
 def test_a_sweep_touches_what_it_finds(big: tuple[Ledger, Clock]) -> None:
     ledger, clock = big
     compat.cleanup_stale_leases(ledger)
-    _, nothing = touched(ledger, expiry.cleanup_stale_leases)
+    _, nothing = touched(ledger, make_claimable.cleanup_stale_leases)
     assert nothing <= 50
     leases = ledger.claim("swept", limit=100, ttl_s=30, defaults=FREE)
     clock.sleep(31)
-    found, rows = touched(ledger, expiry.cleanup_stale_leases)
+    found, rows = touched(ledger, make_claimable.cleanup_stale_leases)
     assert found == len(leases) == 100
     assert rows <= 400 + 12 * found
 

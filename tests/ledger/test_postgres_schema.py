@@ -12,7 +12,7 @@ from longshore.domain.identity.requests import download_request
 from longshore.domain.model import Scope
 from longshore.errors import Damaged, NoDepot, SchemaMismatch, Unavailable
 from longshore.ledger import Ledger
-from longshore.ledger.backends.postgres.migrate import create_postgres, drift_postgres, migrate_postgres
+from longshore.ledger.backends.postgres.schema import create_postgres, drift_postgres, migrate_postgres
 from longshore.ledger.migrate import current_version
 from longshore.ledger.queries import history
 from tests.support.postgres import Cluster

@@ -38,6 +38,7 @@ HOT = (
     "cancel_retry",
     "hosts",
     "manifest",
+    "purging",
     "tenant_budgets",
     "worker",
 )

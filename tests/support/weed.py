@@ -18,7 +18,7 @@ from pathlib import Path
 import pycurl
 import pytest
 
-from longshore.store.remote.s3_multipart import Credentials, send_signed
+from longshore.store.remote.s3_unfinished_uploads import Credentials, send_signed
 
 WAIT_S = 60.0
 _SERVICES = ("master", "volume", "filer", "s3", "admin")

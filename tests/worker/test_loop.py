@@ -22,8 +22,8 @@ from longshore.domain.outcomes import Outcome
 from longshore.domain.run_events import RunEvent
 from longshore.domain.transfer import content_checks
 from longshore.errors import LongshoreError, OverBudget
-from longshore.ledger.operations.expiry import release_dead
 from longshore.ledger.operations.leasing import claim
+from longshore.ledger.operations.make_claimable import release_dead
 from longshore.ledger.records import Settled
 from longshore.ledger.transaction import Tx
 from longshore.worker.run_records import RunResult

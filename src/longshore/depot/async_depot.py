@@ -14,11 +14,11 @@ from longshore.depot import derived_settings
 from longshore.depot.custom_jobs import Submitter
 from longshore.depot.depot_context import DepotContext
 from longshore.depot.get import Getter
-from longshore.depot.jobs import Queries
 from longshore.depot.maintenance.depot_methods import Maintenance
 from longshore.depot.maintenance.reconcile import Reconciler
 from longshore.depot.maintenance.retention import Retention
 from longshore.depot.owned_store import open_own_store
+from longshore.depot.queries import Queries
 from longshore.depot.runner import Runner
 from longshore.depot.uploads import Uploads
 from longshore.domain.model import Scope

@@ -28,8 +28,8 @@ from longshore.ledger.operations import (
     artifact_registry,
     cancel_retry,
     effects,
-    expiry,
     leasing,
+    make_claimable,
     planning,
     repair,
     settling,
@@ -96,9 +96,7 @@ class Ledger:
     def apply_migration(where: str | Path) -> list[int]:
         """Migrate an existing ledger to the current schema and return the versions that were applied."""
         if is_postgres(where):
-            applied: list[int] = import_module("longshore.ledger.backends.postgres.migrate").migrate_postgres(
-                str(where)
-            )
+            applied: list[int] = import_module("longshore.ledger.backends.postgres.schema").migrate_postgres(str(where))
             return applied
         return migrate.migrate_sqlite(Path(where))
 
@@ -230,11 +228,11 @@ class Ledger:
 
     def release_dead(self, owners: Sequence[str]) -> int:
         """Release the leases of owners whose process is known to be dead."""
-        return self.write(expiry.release_dead, owners)
+        return self.write(make_claimable.release_dead, owners)
 
     def next_due(self) -> Micros | None:
         """Return when the next job becomes claimable by itself; None if there is none."""
-        return self.read(expiry.next_due)
+        return self.read(make_claimable.next_due)
 
     # Control
 

@@ -12,9 +12,9 @@ from longshore.web import health, metrics, problems
 from longshore.web.api import admin, artifacts, events, jobs, stats, submit_batch, torrents
 from longshore.web.api.models import ProblemOut
 from longshore.web.dashboard import actions, pages, sign_in, static_files
-from longshore.web.request_log import RequestLog
 from longshore.web.security.auth import Access, Reader
 from longshore.web.security.middleware import Guard
+from longshore.web.serve_log import RequestLog
 from longshore.web.service import Service
 
 DESCRIPTION = (

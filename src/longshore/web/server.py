@@ -19,8 +19,8 @@ from longshore.domain.run_events import RunEvent
 from longshore.ledger.operations import tokens
 from longshore.web.app import make_app
 from longshore.web.metrics import Metrics
-from longshore.web.request_log import log_job
 from longshore.web.security.middleware import is_loopback
+from longshore.web.serve_log import log_job
 from longshore.web.server_options import ServerLimits
 from longshore.web.service import Service
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from longshore.domain.kinds import DOWNLOAD
 from longshore.domain.run_events import Listener
-from longshore.ledger.operations.expiry import release_dead
+from longshore.ledger.operations.make_claimable import release_dead
 from longshore.thread_pool import Threads
 from longshore.transfer import Transfer
 from longshore.worker.event_reporter import EventReporter

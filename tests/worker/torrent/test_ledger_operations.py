@@ -19,7 +19,7 @@ from longshore.ledger import Intent, Ledger
 from longshore.ledger.operations import effects
 from longshore.ledger.operations.artifact_registry import mark_available
 from longshore.ledger.operations.book_assets import book_status
-from longshore.ledger.operations.expiry import expire_and_promote
+from longshore.ledger.operations.make_claimable import expire_and_promote
 from longshore.ledger.operations.torrents import (
     FINALIZE,
     INTERRUPTED,

@@ -16,7 +16,7 @@ from longshore.domain.run_events import REFUSED
 from longshore.errors import Unavailable
 
 if TYPE_CHECKING:
-    from longshore.cli.multiprocess.child import ParentCommands
+    from longshore.cli.multiprocess.child_pipe import ParentCommands
     from longshore.cli.output.progress import ProgressCounts
     from longshore.domain.run_events import Listener
     from longshore.ledger import Ledger
@@ -79,7 +79,7 @@ def _nothing_to_do(call: Call, jobs: dict[str, int]) -> int:
 
 def _follow(call: Call, how: dict[str, Any]) -> int:
     """Run as one process of several."""
-    from longshore.cli.multiprocess.child import ParentCommands, drain_when_orphaned
+    from longshore.cli.multiprocess.child_pipe import ParentCommands, drain_when_orphaned
 
     if not how["named"]:
         drain_when_orphaned()
@@ -153,7 +153,7 @@ def told(call: Call, *, counted_only: bool) -> Iterator[tuple[ProgressCounts, Li
     from longshore.cli.output.progress import ProgressCounts, show_progress
 
     if counted_only:
-        from longshore.cli.multiprocess.child import counted_notes
+        from longshore.cli.multiprocess.child_pipe import counted_notes
 
         with counted_notes(call) as listen:
             yield ProgressCounts(), listen

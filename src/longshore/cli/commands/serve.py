@@ -39,7 +39,7 @@ def command(
     `serve.log_format`); -q logs warnings only, -v everything.
     """
     try:
-        from longshore.web.request_log import log_to
+        from longshore.web.serve_log import log_to
         from longshore.web.server import serve
         from longshore.web.server_options import ServerLimits
     except ModuleNotFoundError as missing:

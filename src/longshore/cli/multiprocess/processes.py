@@ -25,7 +25,7 @@ from longshore.cli.run_command import UNEXPECTED, run
 STDERR: Final = 2
 NEEDED: Final = (
     "longshore.cli.commands.run",
-    "longshore.cli.multiprocess.child",
+    "longshore.cli.multiprocess.child_pipe",
     "longshore.depot.sync_depot",
     "importlib.metadata",
 )

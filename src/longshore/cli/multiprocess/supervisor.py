@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from longshore.cli.commands.run import code_of, count_once, counted, follow_total, summarize, without_ledger
-from longshore.cli.multiprocess.child import WANTS
+from longshore.cli.multiprocess.child_pipe import WANTS
 from longshore.cli.multiprocess.processes import WorkerProcess, start
 from longshore.cli.options import Call
 from longshore.cli.output.event_output import event_printer

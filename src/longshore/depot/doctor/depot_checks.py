@@ -109,7 +109,7 @@ def check_role(settings: Settings) -> Check:
     try:
         import psycopg
 
-        from longshore.ledger.backends.postgres.migrate import role_facts
+        from longshore.ledger.backends.postgres.schema import role_facts
     except ImportError:
         return Check("postgresql", "fail", "psycopg is not installed", "pip install 'longshore[postgres]'")
     try:

@@ -11,7 +11,7 @@ from longshore.domain.kinds import CANCELED
 from longshore.domain.model import Planned, Scope, Status
 from longshore.errors import BadInput, NotFound
 from longshore.ledger.named_rows import ControlRow
-from longshore.ledger.operations.expiry import mark_lanes
+from longshore.ledger.operations.make_claimable import mark_lanes
 from longshore.ledger.operations.planning import add_counts, plan
 from longshore.ledger.queries.due_work import scopes_known
 from longshore.ledger.records import CancelResult

@@ -20,8 +20,8 @@ from longshore.domain.settings import HostsSettings
 from longshore.domain.transfer import mirrors
 from longshore.domain.transfer.mirrors import Trail
 from longshore.ledger.named_rows import JobRow
-from longshore.ledger.operations.expiry import mark_lanes
 from longshore.ledger.operations.hosts import host_facts
+from longshore.ledger.operations.make_claimable import mark_lanes
 from longshore.ledger.operations.planning import add_counts, open_lanes
 from longshore.ledger.rows import by_tenant, encoded, job_of
 from longshore.ledger.transaction import Row, Tx

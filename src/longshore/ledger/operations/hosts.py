@@ -22,8 +22,8 @@ from longshore.domain.policy.host_limits import (
 from longshore.domain.settings import HostsSettings
 from longshore.errors import BadInput, LeaseLost
 from longshore.ledger.named_rows import HostPageRow, HostRow
-from longshore.ledger.operations.expiry import free_slots
 from longshore.ledger.operations.fencing import fence
+from longshore.ledger.operations.make_claimable import free_slots
 from longshore.ledger.records import Host
 from longshore.ledger.rows import check_lease, encoded
 from longshore.ledger.transaction import Tx

@@ -34,8 +34,8 @@ from longshore.domain.policy.host_limits import NEVER
 from longshore.domain.settings import HostsSettings
 from longshore.errors import BadInput
 from longshore.ledger.named_rows import JobRow
-from longshore.ledger.operations.expiry import expire_and_promote
 from longshore.ledger.operations.hosts import Allowances
+from longshore.ledger.operations.make_claimable import expire_and_promote
 from longshore.ledger.operations.planning import add_counts
 from longshore.ledger.operations.tenant_budgets import claimable
 from longshore.ledger.records import Renewed

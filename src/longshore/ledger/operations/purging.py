@@ -12,6 +12,8 @@ from longshore.ledger.operations.planning import add_counts
 from longshore.ledger.rows import check_scope, encoded
 from longshore.ledger.transaction import Tx
 
+failpoints.declare("purge.delete")
+
 
 def purgeable(
     tx: Tx, scope: Scope, status: Status, *, before: Micros, edge: int = 0, scan: int = 2_000

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from longshore.domain.kinds import EXTERNAL
 from longshore.ledger.operations.effects import cleanup_stale_ops
-from longshore.ledger.operations.expiry import cleanup_stale_leases, mark_lanes
+from longshore.ledger.operations.make_claimable import cleanup_stale_leases, mark_lanes
 from longshore.ledger.operations.planning import add_counts
 from longshore.ledger.rows import encoded
 from longshore.ledger.transaction import Tx

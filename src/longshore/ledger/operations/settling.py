@@ -35,8 +35,8 @@ from longshore.errors import BadInput, LongshoreError
 from longshore.ledger.event_facts import facts_text
 from longshore.ledger.named_rows import FencedRow
 from longshore.ledger.operations.artifact_registry import register, reuse
-from longshore.ledger.operations.expiry import free_slots, mark_lanes
 from longshore.ledger.operations.fencing import fence, lost
+from longshore.ledger.operations.make_claimable import free_slots, mark_lanes
 from longshore.ledger.operations.planning import add_counts, open_lanes
 from longshore.ledger.operations.stages import finalize
 from longshore.ledger.records import Settled

@@ -10,8 +10,8 @@ from longshore.domain.model import Lease, Scope
 from longshore.errors import InvalidTransition, LongshoreError, NotFound
 from longshore.ledger.event_facts import facts_text
 from longshore.ledger.named_rows import FencedRow
-from longshore.ledger.operations.expiry import free_slots
 from longshore.ledger.operations.fencing import fence, lost
+from longshore.ledger.operations.make_claimable import free_slots
 from longshore.ledger.records import Move
 from longshore.ledger.rows import by_tenant, check_lease, check_scope
 from longshore.ledger.transaction import Row, Tx

@@ -1,4 +1,4 @@
-"""Read all jobs in order, and purge finished ones."""
+"""Read the manifest: all jobs in order, with their results, page by page."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from longshore import failpoints
 from longshore.domain.kinds import kind_of
 from longshore.domain.model import Expect, Micros, Scope
 from longshore.ledger.rows import check_scope, encoded, expect_of
 from longshore.ledger.transaction import Row, Tx
-
-failpoints.declare("purge.delete")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 from longshore.domain.settings import S3Settings, revealed
 from longshore.errors import BadInput, NotFound, StoreError, StoreUnavailable
 from longshore.store.remote.object_store import Found
-from longshore.store.remote.s3_multipart import Credentials, Uploads
+from longshore.store.remote.s3_unfinished_uploads import Credentials, Uploads
 from longshore.store.staging.parts import Part
 
 SINGLE_BYTES: Final = 8 << 20  # larger objects use multipart uploads

@@ -19,7 +19,7 @@ from longshore.domain.kinds import TORRENT, Status
 from longshore.domain.reasons import REASONS
 from longshore.domain.settings import HostsSettings
 from longshore.errors import NotFound
-from longshore.ledger.operations import expiry, tokens
+from longshore.ledger.operations import make_claimable, tokens
 from longshore.ledger.queries import all_tenants, listing, lookup
 from longshore.ledger.transaction import Tx
 from longshore.web import health, queries
@@ -288,7 +288,7 @@ async def torrents(service: Service, caller: Caller, request: Request) -> View:
 async def system(service: Service, caller: Caller, request: Request) -> View:
     """Return the state of the system."""
     view: View = await service.ledger.read_async(_system, caller)
-    due = await service.ledger.read_async(expiry.next_due)
+    due = await service.ledger.read_async(make_claimable.next_due)
     asked = request.query_params.get("doctor") == "1"
     return view | {
         "doctor": await health.doctor(service) if asked else [],

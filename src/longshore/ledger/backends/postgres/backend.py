@@ -354,11 +354,11 @@ class Postgres:
 
 def open_postgres(url: str, *, create: bool = False, clock: Callable[[], Micros] | None = None) -> Postgres:
     """Open the ledger of a database; `create` makes one where there is none. The owner's login is enough for all."""
-    from longshore.ledger.backends.postgres import migrate
+    from longshore.ledger.backends.postgres import schema
 
     if create:
-        migrate.create_postgres(url)
-    migrate.check_postgres(url)
+        schema.create_postgres(url)
+    schema.check_postgres(url)
     return Postgres(url, clock)
 
 

@@ -32,7 +32,7 @@ from longshore.worker.kinds.download.dedupe import UrlContent
 from longshore.worker.kinds.download.dns import Resolver
 from longshore.worker.kinds.download.extra_digests import digests_of, stored_digests
 from longshore.worker.kinds.download.mirror_walk import MirrorWalk
-from longshore.worker.kinds.download.received_body import NO_PART, Received, stored_head, telemetry
+from longshore.worker.kinds.download.transfer_result import NO_PART, Received, stored_head, telemetry
 from longshore.worker.silent_transfers import LastByte
 
 if TYPE_CHECKING:

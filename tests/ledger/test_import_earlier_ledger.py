@@ -13,7 +13,7 @@ from longshore import compat
 from longshore.domain.model import Blob, Lease, Status
 from longshore.errors import BadInput, Damaged, NoDepot, StoreError
 from longshore.ledger import Ledger
-from longshore.ledger.maintenance.backfill import backfill
+from longshore.ledger.maintenance.import_earlier_ledger import backfill
 from tests.ledger.acts import HOME
 
 SEED_000 = """
