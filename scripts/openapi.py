@@ -14,12 +14,12 @@ def document() -> str:
     from longshore.ledger import Ledger
     from longshore.store import open_store
     from longshore.web.app import describe, make_app
-    from longshore.web.server_options import ServerLimits
+    from longshore.web.server_options import ServerOptions
     from longshore.web.service import Service
 
     with tempfile.TemporaryDirectory() as folder, Ledger.open(Path(folder, "ledger.db"), create=True) as ledger:
         store = open_store(str(Path(folder, "store")))
-        app = make_app(Service(ledger, store, ServerLimits()))
+        app = make_app(Service(ledger, store, ServerOptions()))
         return json.dumps(describe(app), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 

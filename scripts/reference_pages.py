@@ -23,7 +23,7 @@ from longshore.lists import FORMATS
 from longshore.lists.record_fields import ALIASES, FIELDS, URL_NAMES
 from longshore.store import open_store
 from longshore.web.metrics import Metrics
-from longshore.web.server_options import ServerLimits
+from longshore.web.server_options import ServerOptions
 from longshore.web.service import Service
 from scripts.openapi import document
 
@@ -79,7 +79,7 @@ def _service() -> Iterator[Service]:
     with tempfile.TemporaryDirectory() as folder, Ledger.open(Path(folder, "ledger.db"), create=True) as ledger:
         store = open_store(str(Path(folder, "store")))
         try:
-            yield Service(ledger, store, ServerLimits())
+            yield Service(ledger, store, ServerOptions())
         finally:
             store.close()
 

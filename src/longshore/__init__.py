@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from longshore.ledger.queries.history import FailureGroup, Timeline
     from longshore.ledger.queries.listing import ArtifactFilter, JobFilter
     from longshore.worker.kinds.custom import AsyncContext, Context, Input, JobFailed, Result, job_type
-    from longshore.worker.run_records import RunResult
+    from longshore.worker.run_types import RunResult
 
 __all__ = [
     "Added",
@@ -80,7 +80,7 @@ __getattr__ = names_of(
         "Report": ".depot.records",
         "Result": ".worker.kinds.custom",
         "RunEvent": ".domain.run_events",
-        "RunResult": ".worker.run_records",
+        "RunResult": ".worker.run_types",
         "Scope": ".domain.model",
         "Status": ".domain.kinds",
         "Timeline": ".ledger.queries.history",

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from longshore.domain.identity.keys import canonical_url
 from longshore.domain.transfer.credentials import Credential, credential_for
-from longshore.domain.transfer.redirects import _any_target, _usual_target, headers_for, next_target, read_target
+from longshore.domain.transfer.job_headers import headers_for
+from longshore.domain.transfer.redirects import _any_target, _usual_target, next_target, read_target
 from longshore.errors import BadInput, Reasoned
 
 

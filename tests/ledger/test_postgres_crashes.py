@@ -23,7 +23,7 @@ from longshore.domain.outcomes import Completed
 from longshore.errors import LeaseLost, Unavailable
 from longshore.ledger import Ledger
 from longshore.ledger.backends.postgres.backend import Postgres, RetryBudget
-from longshore.ledger.backends.postgres.pool import Session, cut
+from longshore.ledger.backends.postgres.connections import Session, cut
 from longshore.ledger.records import Settled
 from tests.support.ledgers import build_template
 from tests.support.postgres import REPLICATED, Cluster, Standby

@@ -25,7 +25,7 @@ from longshore.store import Staged, Store, open_store
 from longshore.web.app import make_app
 from longshore.web.metrics import Metrics
 from longshore.web.server import listening
-from longshore.web.server_options import ServerLimits
+from longshore.web.server_options import ServerOptions
 from longshore.web.service import Service
 
 PATIENCE_S = 60.0
@@ -95,7 +95,7 @@ class Site:
 
     def __init__(self, ledger: Ledger, store: Store, **limits: Any) -> None:
         self.ledger, self.store = ledger, store
-        self.settings = ServerLimits(port=0, workers=False, **{**OPEN, **limits})
+        self.settings = ServerOptions(port=0, workers=False, **{**OPEN, **limits})
         self.service: Service
         self.app: Any = None
         self._ready = threading.Event()

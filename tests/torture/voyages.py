@@ -449,13 +449,13 @@ import asyncio, sys
 from longshore.depot import AsyncDepot
 from longshore.domain.model import Scope
 from longshore.web.service import Service
-from longshore.web.server_options import ServerLimits
+from longshore.web.server_options import ServerOptions
 from longshore.web.api.uploads import UploadRequest, upload
 async def stream():
     yield b"bytes from afar" * 1000
 async def main():
     async with AsyncDepot.open(sys.argv[1]) as depot:
-        service = Service(depot.ledger, depot.store, ServerLimits(), depot=depot)
+        service = Service(depot.ledger, depot.store, ServerOptions(), depot=depot)
         taken = await upload(service, Scope(), stream(), UploadRequest(name="far.bin"))
         assert depot.ledger.job(Scope(), taken.job_id).status.value == "completed", taken
 asyncio.run(main())

@@ -12,7 +12,7 @@ import pytest
 
 from longshore.web.security.middleware import is_ours, json_depth
 from longshore.web.security.rate_limit import Throttle
-from longshore.web.server_options import ServerLimits
+from longshore.web.server_options import ServerOptions
 from tests.support.site import Client, Site
 
 Start = Callable[..., Site]
@@ -145,7 +145,7 @@ def test_on_loopback_only_names_of_ours_are_answered(start: Start) -> None:
 def test_elsewhere_any_name_is_answered_unless_some_are_named(
     host: str, names: tuple[str, ...], asked: str, ours: bool
 ) -> None:
-    assert is_ours(asked, ServerLimits(host=host, names=names)) is ours
+    assert is_ours(asked, ServerOptions(host=host, names=names)) is ours
 
 
 def test_open_event_streams_are_counted(start: Start) -> None:

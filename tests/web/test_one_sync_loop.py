@@ -11,8 +11,8 @@ import pytest
 
 from longshore.depot.async_depot import AsyncDepot
 from longshore.web.server import serve
-from longshore.web.server_options import ServerLimits
-from longshore.worker.kinds.torrent import open_service as torrent_side
+from longshore.web.server_options import ServerOptions
+from longshore.worker.kinds.torrent import service_lifetime as torrent_side
 
 
 @pytest.mark.parametrize("workers", [True, False])
@@ -28,7 +28,7 @@ def test_serve_starts_one_torrent_sync_loop(tmp_path: Path, monkeypatch: pytest.
 
     async def served() -> int:
         async with AsyncDepot.open(tmp_path / "depot") as depot:
-            return await serve(depot, ServerLimits(port=0, workers=workers), stop_soon)
+            return await serve(depot, ServerOptions(port=0, workers=workers), stop_soon)
 
     monkeypatch.setattr(torrent_side, "sync_forever", sync)
     assert asyncio.run(served()) == signal.SIGTERM

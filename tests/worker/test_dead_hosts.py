@@ -17,7 +17,7 @@ from longshore.domain.identity.requests import download_request
 from longshore.domain.kinds import Status
 from longshore.domain.run_events import RunEvent
 from longshore.ledger.operations import hosts
-from longshore.worker.kinds.download.dns import hostname_of, is_unknown
+from longshore.worker.kinds.download.name_exists import hostname_of, is_unknown
 from tests.support.origin import Origin, Thing, stamped
 from tests.worker.conftest import MakeDepot
 

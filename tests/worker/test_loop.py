@@ -26,7 +26,7 @@ from longshore.ledger.operations.leasing import claim
 from longshore.ledger.operations.make_claimable import release_dead
 from longshore.ledger.records import Settled
 from longshore.ledger.transaction import Tx
-from longshore.worker.run_records import RunResult
+from longshore.worker.run_types import RunResult
 from longshore.worker.settler import Settler
 from tests.support.disks import small_disk
 from tests.support.origin import Gate, Origin, Thing, check_stamps, chunked, stamped, status

@@ -17,8 +17,8 @@ from longshore.ledger import Ledger
 from longshore.store import Staged
 from longshore.store.local.store import LocalStore
 from longshore.worker import publisher as module
-from longshore.worker.host_slots import TransferSlots
 from longshore.worker.publisher import Publisher
+from longshore.worker.transfer_slots import TransferSlots
 from tests.ledger.acts import plan
 
 ITEMS = 8

@@ -21,7 +21,7 @@ from longshore.worker import settler
 from longshore.worker.kinds.download.dedupe import StoredContent
 from longshore.worker.kinds.download.handler import DownloadHandler
 from longshore.worker.loop import Worker
-from longshore.worker.run_records import RunningLease, RunOptions
+from longshore.worker.run_types import RunningLease, RunOptions
 from tests.support.origin import Origin, Thing, stamped
 
 

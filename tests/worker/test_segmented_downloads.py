@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from longshore.domain.kinds import Status
-from longshore.worker.host_slots import TransferSlots
+from longshore.worker.transfer_slots import TransferSlots
 from tests.support.nginx import Nginx
 from tests.support.origin import check_stamps, stamped
 from tests.worker.conftest import MakeDepot

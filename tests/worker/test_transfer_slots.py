@@ -9,8 +9,8 @@ import pytest
 
 from longshore.domain.identity.keys import op_key
 from longshore.errors import Reasoned
-from longshore.worker.host_slots import TransferSlots
 from longshore.worker.publish_protocol import finalize_key
+from longshore.worker.transfer_slots import TransferSlots
 
 
 async def _use(transfer_slots: TransferSlots, host: str, limit: int, order: list[str], turns: int) -> None:

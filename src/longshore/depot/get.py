@@ -21,9 +21,9 @@ from longshore.errors import Conflict
 from longshore.ledger.operations.planning import Again, plan
 from longshore.ledger.queries.due_work import Standing, active_due, attempts_named, results_named, standings
 from longshore.worker.kinds.download.dedupe import ANEW
-from longshore.worker.ledger_wait import answered
+from longshore.worker.ledger_wait_limit import answered
 from longshore.worker.replan_lost import results_and_gone
-from longshore.worker.run_records import RunResult
+from longshore.worker.run_types import RunResult
 
 _RESULTS: Final = frozenset({"completed", "held"})
 LOOK_S: Final = 0.5  # polling interval for the helpers

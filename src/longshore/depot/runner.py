@@ -16,10 +16,10 @@ from longshore.domain.policy.redaction import safe_url
 from longshore.domain.run_events import Listener, RunEvent
 from longshore.ledger.operations.cancel_retry import is_waiting, wake_waiting
 from longshore.ledger.operations.planning import Again, plan
-from longshore.worker.ledger_wait import answered
+from longshore.worker.ledger_wait_limit import answered
 from longshore.worker.loop import Worker
 from longshore.worker.replan_lost import plan_lost_again
-from longshore.worker.run_records import RunOptions, RunResult
+from longshore.worker.run_types import RunOptions, RunResult
 from longshore.worker.runtime import open_worker, release_dead_owners
 
 REFUSALS_KEPT: Final = 1_000
@@ -118,7 +118,7 @@ class Runner:
     def _torrents(self, forever: bool) -> AbstractAsyncContextManager[None]:
         if not forever:
             return nullcontext()
-        from longshore.worker.kinds.torrent.open_service import syncing  # imported only where torrents are synced
+        from longshore.worker.kinds.torrent.service_lifetime import syncing  # imported only where torrents are synced
 
         return syncing(self._depot.runtime)
 

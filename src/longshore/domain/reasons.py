@@ -111,7 +111,12 @@ _ALL: Final = (
         "raise transfer.max_bytes or `ulimit -f`, or put the store on a larger disk",
     ),
     Reason("header_too_large", _O, "the answer's headers are larger than allowed", "the server is faulty or hostile"),
-    Reason("too_slow", _T, "slower than transfer.min_speed_bytes_s, or stalled", "lower the limit or try later"),
+    Reason(
+        "too_slow",
+        _T,
+        "stalled for transfer.stall_s, slower than transfer.min_speed_bytes_s, or stopped because others waited",
+        "it is tried again; raise transfer.stall_s for a server that pauses",
+    ),
     Reason("deadline", _T, "not finished within transfer.deadline_s", "raise the deadline"),
     Reason(
         "quota_exceeded",

@@ -19,7 +19,7 @@ _BY_LENGTH: Final = {length: name for name, length in DIGEST_LENGTHS.items()}
 _ESCAPES: Final = {"\\\\": "\\", "\\n": "\n", "\\r": "\r"}
 
 
-def safe_name(name: str) -> str:
+def name_inside(name: str) -> str:
     """Return the name; raise `BadInput` if it points outside its directory."""
     if name.startswith(("/", "~")) or "\\" in name or ".." in name.split("/") or "\0" in name:
         raise BadInput(f"the name leads outside: {name[:120]!r}")
@@ -41,7 +41,7 @@ def _fetch_line(number: int, line: str, sums: Mapping[str, str]) -> JobRequest |
         return BadLine(number, "fetch.txt lines are URL LENGTH NAME")
     url, length, name = match.groups()
     try:
-        name = safe_name(re.sub(r"%0[AaDd]|%25", _unescape, name))
+        name = name_inside(re.sub(r"%0[AaDd]|%25", _unescape, name))
         size = None if length == "-" else int(length)
         return download_request(url, size_bytes=size, sha256=sums.get(name), name=name)
     except BadInput as error:
@@ -78,7 +78,7 @@ def parse_sum(line: str) -> tuple[str, str, str]:
 def _sum_line(number: int, line: str, base: str) -> JobRequest | BadLine:
     try:
         algorithm, digest, name = parse_sum(line)
-        name = safe_name(name.removeprefix("./"))
+        name = name_inside(name.removeprefix("./"))
         known: dict[str, Any] = {"digests": [(algorithm, digest)]}
         return download_request(base + quote(name), name=name, **known)
     except BadInput as error:

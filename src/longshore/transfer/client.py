@@ -18,7 +18,8 @@ from longshore.domain.reasons import http_reason
 from longshore.domain.settings import Settings, revealed
 from longshore.domain.transfer.content_checks import is_challenge
 from longshore.domain.transfer.credentials import Credential, credential_for
-from longshore.domain.transfer.redirects import ANYWHERE, NOT_A_JOBS, REDIRECTS, Target, next_target, read_target
+from longshore.domain.transfer.job_headers import CROSS_ORIGIN_HEADERS, FORBIDDEN_JOB_HEADERS
+from longshore.domain.transfer.redirects import REDIRECTS, Target, next_target, read_target
 from longshore.domain.transfer.response_head import Head, retry_after_s
 from longshore.errors import Reasoned
 from longshore.transfer.api import Answer, FetchRequest, Sink
@@ -341,4 +342,4 @@ def _peer(line: EasyHandle) -> tuple[int, str]:
 
 def _may_send(name: str, *, own: bool) -> bool:
     """Return whether a job's header is sent to this hop. (Planning rejects the others; older versions did not.)"""
-    return name not in NOT_A_JOBS and (own or name in ANYWHERE)
+    return name not in FORBIDDEN_JOB_HEADERS and (own or name in CROSS_ORIGIN_HEADERS)

@@ -29,7 +29,7 @@ from typing import Final
 
 from longshore.domain.reasons import Kind, reason_named
 from longshore.domain.transfer.declared_digests import with_digests
-from longshore.domain.transfer.redirects import headers_for
+from longshore.domain.transfer.job_headers import headers_for
 from longshore.domain.transfer.response_head import Head
 from longshore.domain.transfer.segments import Split, Step, identity, next_step, piece_fault, split
 from longshore.errors import Reasoned

@@ -21,7 +21,7 @@ from longshore.web.app import make_app
 from longshore.web.metrics import Metrics
 from longshore.web.security.middleware import is_loopback
 from longshore.web.serve_log import log_job
-from longshore.web.server_options import ServerLimits
+from longshore.web.server_options import ServerOptions
 from longshore.web.service import Service
 
 log = logging.getLogger("longshore.web")
@@ -29,7 +29,7 @@ log = logging.getLogger("longshore.web")
 DRAIN_S: Final = 30.0
 
 
-def make_service(depot: AsyncDepot, settings: ServerLimits) -> Service:
+def make_service(depot: AsyncDepot, settings: ServerOptions) -> Service:
     """Build a service around an open depot."""
     service = Service(depot.ledger, depot.store, settings, hosts=depot.runtime.hosts, depot=depot, wake=depot.notify)
     service.started_at = depot.ledger.now()
@@ -98,7 +98,7 @@ def _in_url(host: str) -> str:
     return f"[{shown}]" if ":" in shown and not shown.startswith("[") else shown
 
 
-def listening(settings: ServerLimits) -> socket.socket:
+def listening(settings: ServerOptions) -> socket.socket:
     """Bind the port before anything else starts, so that a port in use is reported at once."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -120,7 +120,7 @@ def notify_systemd(state: str) -> None:
 
 
 async def serve(
-    depot: AsyncDepot, settings: ServerLimits, say: Callable[[str, str | None], None], *, link: bool = False
+    depot: AsyncDepot, settings: ServerOptions, say: Callable[[str, str | None], None], *, link: bool = False
 ) -> int:
     """Serve until a signal arrives; return its number, or 0."""
     service = make_service(depot, settings)
@@ -154,7 +154,7 @@ async def serve(
 
 
 @contextlib.asynccontextmanager
-async def beside(depot: AsyncDepot, settings: ServerLimits, server: Server) -> Any:
+async def beside(depot: AsyncDepot, settings: ServerOptions, server: Server) -> Any:
     """Run the workers in the server's loop, and drain them after it stops."""
     tasks: list[asyncio.Task[Any]] = []
     if settings.workers:

@@ -8,7 +8,7 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class ServerLimits:
+class ServerOptions:
     """Limits and paths of one server."""
 
     host: str = "127.0.0.1"

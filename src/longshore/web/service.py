@@ -21,7 +21,7 @@ from longshore.store import Store
 from longshore.web.cursors import Cursors
 from longshore.web.dashboard.throughput import Slot, Window, slots
 from longshore.web.security.rate_limit import Throttle
-from longshore.web.server_options import ServerLimits
+from longshore.web.server_options import ServerOptions
 
 T = TypeVar("T")
 SETTLED_S = 120  # slots older than this do not change any more: ids are given shortly before their commit
@@ -33,7 +33,7 @@ class Service:
 
     ledger: Ledger
     store: Store
-    settings: ServerLimits
+    settings: ServerOptions
     hosts: HostsSettings = field(default_factory=HostsSettings)
     depot: Any = None  # for uploads and torrents, which need more than ledger and store
     metrics: Any = None

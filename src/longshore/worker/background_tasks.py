@@ -21,7 +21,7 @@ from longshore.ledger.queries.due_work import Wait, stops_wanted, waits, waits_o
 if TYPE_CHECKING:
     from longshore.domain.model import Micros
     from longshore.worker.loop import Worker
-    from longshore.worker.run_records import WorkerContext
+    from longshore.worker.run_types import WorkerContext
 
 log = logging.getLogger(__name__)
 failpoints.declare("abandon.before", "abandon.after")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from longshore.domain.policy.refusals import Refusals
     from longshore.ledger.operations.give_up_host import FailedWithHost
     from longshore.ledger.records import Settled
-    from longshore.worker.run_records import RunResult
+    from longshore.worker.run_types import RunResult
 
 
 _COUNTED: Final = frozenset({"completed", "held"})

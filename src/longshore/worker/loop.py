@@ -50,8 +50,8 @@ from longshore.ledger.records import Settled
 from longshore.worker.background_tasks import BackgroundTasks
 from longshore.worker.failures import failure_of
 from longshore.worker.heartbeat import Heartbeat
-from longshore.worker.ledger_wait import LedgerWait
-from longshore.worker.run_records import RunningLease, RunOptions, RunResult, WorkerContext
+from longshore.worker.ledger_wait_limit import LedgerWait
+from longshore.worker.run_types import RunningLease, RunOptions, RunResult, WorkerContext
 from longshore.worker.settler import Settler
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,6 @@ from longshore.transfer import Transfer
 from longshore.worker.event_reporter import EventReporter
 from longshore.worker.full_disk import FullDisk
 from longshore.worker.handlers import Handlers
-from longshore.worker.host_slots import TransferSlots
 from longshore.worker.kinds.custom.handler import CustomJobs
 from longshore.worker.kinds.download.dedupe import StoredContent
 from longshore.worker.kinds.download.handler import DownloadHandler
@@ -28,8 +27,9 @@ from longshore.worker.kinds.download.receive import Receiver
 from longshore.worker.liveness import Liveness
 from longshore.worker.open_files import within_the_limit
 from longshore.worker.publisher import Publisher
-from longshore.worker.run_records import WorkerContext
+from longshore.worker.run_types import WorkerContext
 from longshore.worker.silent_transfers import SilentTransfers
+from longshore.worker.transfer_slots import TransferSlots
 
 if TYPE_CHECKING:
     from longshore.domain.policy.network import NetworkPolicy

@@ -101,12 +101,16 @@ def command(
     if published.secrets and call.verbosity > -2:
         _warn(published.secrets)
     if place is not None:
-        if call.json:
-            facts = {"command": "export", "form": form, "items": count, "urls_with_secrets": published.secrets}
-            call.output.record("summary", facts)
-        elif call.verbosity >= 0:
-            say(f"{count} written to {place}")
+        _summarize(call, form, count, published.secrets, place)
     return OK
+
+
+def _summarize(call: Call, form: str, count: int, secrets: int, place: Path) -> None:
+    if call.json:
+        facts = {"command": "export", "form": form, "items": count, "urls_with_secrets": secrets}
+        call.output.record("summary", facts)
+    elif call.verbosity >= 0:
+        say(f"{count} written to {place}")
 
 
 def _warn(secrets: int) -> None:

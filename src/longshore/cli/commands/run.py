@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from longshore.cli.output.progress import ProgressCounts
     from longshore.domain.run_events import Listener
     from longshore.ledger import Ledger
-    from longshore.worker.run_records import RunResult
+    from longshore.worker.run_types import RunResult
 
 FOLLOW_S: Final = 2.0  # how often the display counts the jobs that are left
 

@@ -41,13 +41,13 @@ def command(
     try:
         from longshore.web.serve_log import log_to
         from longshore.web.server import serve
-        from longshore.web.server_options import ServerLimits
+        from longshore.web.server_options import ServerOptions
     except ModuleNotFoundError as missing:
         raise click.UsageError(f"serve needs the package {missing.name}: pip install 'longshore[serve]'") from None
     from longshore.depot import AsyncDepot
     from longshore.depot.sync_depot import drive
 
-    settings = ServerLimits(
+    settings = ServerOptions(
         host=host or call.settings.serve.host,
         port=call.settings.serve.port if port is None else port,
         names=names or call.settings.serve.names,

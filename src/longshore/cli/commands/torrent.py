@@ -36,7 +36,7 @@ def _with_service(
 ) -> T:
     """Open the depot and its torrent component, and run one action; with `leases`, as a worker with a liveness lock."""
     from longshore.depot import AsyncDepot
-    from longshore.worker.kinds.torrent.open_service import open_torrent_service
+    from longshore.worker.kinds.torrent.service_lifetime import open_torrent_service
     from longshore.worker.runtime import release_dead_owners
 
     async def run() -> T:

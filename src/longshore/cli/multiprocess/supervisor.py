@@ -24,7 +24,7 @@ from longshore.cli.output.progress import show_progress
 from longshore.cli.run_command import SOME_FAILED, UNEXPECTED, WORK_LEFT
 from longshore.domain.run_events import REFUSED, Listener, RunEvent
 from longshore.errors import Unavailable
-from longshore.worker.run_records import RunResult
+from longshore.worker.run_types import RunResult
 
 _PLACES: Final = ("depot", "ledger", "store", "tenant", "project")
 POLL_S: Final = 0.1

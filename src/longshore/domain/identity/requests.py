@@ -13,7 +13,7 @@ from longshore.domain.identity.keys import canonical_url, check_text, shown
 from longshore.domain.identity.plain_urls import CANONICAL, MAX_PLAIN, plain_key
 from longshore.domain.model import DOWNLOAD, Expect, JobRequest
 from longshore.domain.transfer.credentials import SCHEMES
-from longshore.domain.transfer.redirects import NOT_A_JOBS
+from longshore.domain.transfer.job_headers import FORBIDDEN_JOB_HEADERS
 from longshore.errors import BadInput, NotAUrl
 
 Digests = Iterable[tuple[str, str]] | Mapping[str, str]
@@ -165,7 +165,7 @@ def _header(name: str, value: str) -> tuple[str, str]:
         check_text("header value", value, empty=True)
     ):
         raise BadInput(f"not a header: {name[:80]!r}")
-    if name.lower() in NOT_A_JOBS:
+    if name.lower() in FORBIDDEN_JOB_HEADERS:
         raise BadInput(f"the header {name} is set by the program itself", hint="leave it out")
     return name, value
 

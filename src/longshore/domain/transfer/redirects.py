@@ -49,25 +49,6 @@ class Target:
         return Credential(username=self.username or "", password=self.password)
 
 
-# What a job may not set: framing and routing of the message (a wrong length would make the server read the next request on
-# the connection as this one's body), and what we ask with ourselves.
-NOT_A_JOBS: Final = frozenset(
-    {
-        "host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade", "expect",
-        "http2-settings", "proxy-connection", "proxy-authorization", "proxy-authenticate", "range", "if-range", "if-match",
-        "if-none-match", "if-modified-since", "if-unmodified-since", "accept-encoding", "content-encoding",
-    }
-)  # fmt: skip
-ANYWHERE: Final = frozenset({"accept", "accept-language"})  # the only headers of a job that follow it to another origin
-
-
-def headers_for(headers: tuple[tuple[str, str], ...], asked: str, url: str) -> tuple[tuple[str, str], ...]:
-    """Return the headers of a job that a candidate may see: all at the origin they were given for, harmless ones elsewhere."""
-    if not headers or url == asked or read_target(url).origin == read_target(asked).origin:
-        return headers
-    return tuple((name, value) for name, value in headers if name.lower() in ANYWHERE)
-
-
 def read_target(raw: str) -> Target:
     """Read a URL that was asked for; raise `bad_url` or `forbidden_scheme`."""
     return _usual_target(raw) or _any_target(raw)

@@ -145,7 +145,7 @@ class PostgresEnd:
     """A ledger in a database, by the owner's login; row-level security holds for the owner too, so tenant by tenant."""
 
     def __init__(self, url: str, *, reading: bool) -> None:
-        from longshore.ledger.backends.postgres.pool import connect
+        from longshore.ledger.backends.postgres.connections import connect
         from longshore.ledger.backends.postgres.silence import Silence
 
         unlimited = {"statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}

@@ -1,4 +1,4 @@
-"""Cancel and retry jobs, and repair inconsistent rows."""
+"""Cancel and retry jobs, and wake waiting ones."""
 
 from __future__ import annotations
 

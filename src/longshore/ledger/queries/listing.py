@@ -1,4 +1,4 @@
-"""Reading: lists by keyset pages, groups, timelines, provenance. The time of each depends on what it gives.
+"""List jobs and artifacts by keyset pages. The time of a page depends on what it returns.
 
 A filter without an index of its own looks at a bounded number of rows per page: such a page may be short, or empty, and
 still name a next one.

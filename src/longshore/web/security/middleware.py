@@ -15,7 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from longshore.web.problems import Problem, Shown, answer_for
-from longshore.web.server_options import ServerLimits
+from longshore.web.server_options import ServerOptions
 
 CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -62,7 +62,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def is_ours(host: str, settings: ServerLimits) -> bool:
+def is_ours(host: str, settings: ServerOptions) -> bool:
     """Return whether `Host` is a name of this service.
 
     A foreign site can point its own name at this machine (DNS rebinding); a browser then treats its pages as
@@ -122,7 +122,7 @@ def counted(receive: Receive, limit: int) -> Receive:
 class Guard:
     """The outermost middleware."""
 
-    def __init__(self, app: ASGIApp, settings: ServerLimits, body_limit: Callable[[str], int], shown: Shown) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerOptions, body_limit: Callable[[str], int], shown: Shown) -> None:
         self.app, self.settings, self.body_limit, self.shown = app, settings, body_limit, shown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

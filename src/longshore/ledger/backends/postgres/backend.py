@@ -51,8 +51,7 @@ from longshore.errors import (
     SchemaMismatch,
     Unavailable,
 )
-from longshore.ledger.backends.postgres.listener import Listener
-from longshore.ledger.backends.postgres.pool import (
+from longshore.ledger.backends.postgres.connections import (
     AGAIN,
     Connection,
     Pool,
@@ -61,6 +60,7 @@ from longshore.ledger.backends.postgres.pool import (
     first_line,
     is_lost,
 )
+from longshore.ledger.backends.postgres.listener import Listener
 from longshore.ledger.backends.postgres.silence import SILENCE_S, Silence
 from longshore.ledger.statements import Dialect, Statement, statements
 from longshore.ledger.transaction import Row, Tx

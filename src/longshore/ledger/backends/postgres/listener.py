@@ -13,7 +13,7 @@ from typing import Final
 import psycopg
 
 from longshore.errors import LongshoreError
-from longshore.ledger.backends.postgres.pool import Connection, cut
+from longshore.ledger.backends.postgres.connections import Connection, cut
 
 CHANNEL: Final = "longshore_jobs"
 _CHECK_S: Final = 15.0

@@ -19,7 +19,7 @@ from psycopg import errors as pg
 from longshore import failpoints
 from longshore.errors import Damaged, NoDepot, NotPermitted, SchemaMismatch, Unavailable
 from longshore.ledger.backends.postgres.backend import translated
-from longshore.ledger.backends.postgres.pool import Connection, connect, first_line, is_lost
+from longshore.ledger.backends.postgres.connections import Connection, connect, first_line, is_lost
 from longshore.ledger.backends.postgres.silence import Silence
 from longshore.ledger.migrate import FOLDER, check_version, current_version, migrations
 from longshore.ledger.statements import statements

@@ -15,10 +15,10 @@ from longshore.errors import Reasoned
 if TYPE_CHECKING:
     from longshore.domain.settings import Settings
     from longshore.worker.event_reporter import EventReporter
-    from longshore.worker.host_slots import TransferSlots
     from longshore.worker.kinds.download.dedupe import StoredContent
     from longshore.worker.kinds.download.receive import Receiver
     from longshore.worker.publisher import Publisher
+    from longshore.worker.transfer_slots import TransferSlots
 
 failpoints.declare("flow.begin", "flow.received", "flow.published")
 

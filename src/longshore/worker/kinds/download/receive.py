@@ -17,7 +17,7 @@ from longshore.domain.policy.disk_space import Lack
 from longshore.domain.policy.retry import Gain, kind_of
 from longshore.domain.reasons import Kind
 from longshore.domain.transfer import content_checks, declared_digests, resume
-from longshore.domain.transfer.redirects import headers_for
+from longshore.domain.transfer.job_headers import headers_for
 from longshore.domain.transfer.response_head import Head
 from longshore.errors import DiskFull, LongshoreError, Reasoned, StoreError
 from longshore.ledger.operations.hosts import hop, rests
@@ -26,21 +26,21 @@ from longshore.ledger.records import Move
 from longshore.store import Part, PartFacts, Staged
 from longshore.transfer import Answer, FetchRequest
 from longshore.transfer.segmented import fetch_in_pieces
-from longshore.worker.host_slots import HostSlots
 from longshore.worker.kinds.download.body_sink import AskAgain, BodySink
 from longshore.worker.kinds.download.dedupe import UrlContent
-from longshore.worker.kinds.download.dns import Resolver
 from longshore.worker.kinds.download.extra_digests import digests_of, stored_digests
 from longshore.worker.kinds.download.mirror_walk import MirrorWalk
+from longshore.worker.kinds.download.name_exists import Resolver
 from longshore.worker.kinds.download.transfer_result import NO_PART, Received, stored_head, telemetry
 from longshore.worker.silent_transfers import LastByte
+from longshore.worker.transfer_slots import HostSlots
 
 if TYPE_CHECKING:
     from longshore.domain.settings import HostsSettings, Settings
     from longshore.ledger import Ledger
     from longshore.store import Store
     from longshore.transfer import Transfer
-    from longshore.worker.host_slots import TransferSlots
+    from longshore.worker.transfer_slots import TransferSlots
 
 T = TypeVar("T")
 failpoints.declare("stream.adopted", "stream.received", "stream.judged")
@@ -61,7 +61,7 @@ class Receiver:
         transfer_slots: TransferSlots,
     ) -> None:
         self._ledger, self._store, self._transfer, self._hosts = ledger, store, transfer, hosts
-        self._slots = transfer_slots
+        self._slots, self._known = transfer_slots, ledger.backend.logins
         self._threads, self._settings = threads, settings
         self._names = Resolver()
         self._sinks: dict[tuple[str, int], BodySink] = {}  # of transfers that wait for a server
@@ -309,8 +309,7 @@ class Receiver:
         staged = Staged(lease.scope, lease.job_id, lease.epoch, sha256, size, content_type, body)
         received = Received(lease, staged, head, telemetry(sink, head, elapsed_s, why))
         request = lease.job.request
-        known = self._ledger.backend.logins
-        if logins := known.along(request.canonical_url, head.url, request.headers, planned=request.login):
+        if logins := self._known.along(request.canonical_url, head.url, request.headers, planned=request.login):
             received.caller = caller_of(request.headers, logins)
         return received
 
@@ -346,8 +345,7 @@ class Receiver:
 
     def _logins(self, lease: Lease, url: str, final_url: str | None) -> str:
         """Return the logins that the bytes of an answer belong to, as a hash; empty: none."""
-        known = self._ledger.backend.logins
-        return caller_of((), known.along(url, final_url, _headers(lease, url), planned=lease.job.request.login))
+        return caller_of((), self._known.along(url, final_url, _headers(lease, url), planned=lease.job.request.login))
 
     def _left_memory(self, lease: Lease, sink: BodySink) -> None:
         """Note in the ledger that a large body has begun: from here on a claim counts, and people can watch it."""

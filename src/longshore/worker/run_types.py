@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from longshore.worker.event_reporter import EventReporter
     from longshore.worker.full_disk import FullDisk
     from longshore.worker.handlers import Handlers
-    from longshore.worker.host_slots import TransferSlots
     from longshore.worker.silent_transfers import SilentTransfers
+    from longshore.worker.transfer_slots import TransferSlots
 
 
 class Cleaner(Protocol):
