@@ -65,9 +65,8 @@ def command(
     """Write the manifest (jsonl, csv, parquet), SHA256SUMS, the failures as a list that `add` can read, a BagIt bag
     (with its bytes, or with a fetch.txt), an RO-Crate, or a tree of named files.
 
-    The failures are the downloads that `longshore failures` counts: failed and not retried since. Bags and crates
-    are made for others: their URLs never contain a login, and URLs that seem to contain another secret are
-    counted in a warning.
+    The failures are what `longshore failures` counts: failed and not retried since. Bags and crates are made for others:
+    their URLs never contain a login, and URLs that seem to contain another secret are counted in a warning.
     """
     from longshore.depot.output_paths import check_outside
     from longshore.exports.file_names import check_template

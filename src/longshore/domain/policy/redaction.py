@@ -8,12 +8,12 @@ from urllib.parse import unquote
 
 _USERINFO = re.compile(r"(?<=://)[^/?#]*@")
 _LOGIN = re.compile(r"\A([a-zA-Z][a-zA-Z0-9+.-]*:[/\\]+)[^/\\?#]*@")
-_URL = re.compile(r"\b(?:[a-zA-Z][a-zA-Z0-9+.-]*://|magnet:\?)[^\s'\"<>]+")
+_URL = re.compile(r"(?:[a-zA-Z0-9+.-]{1,32}://|magnet:\?)[^\s'\"<>]+")  # the end of a longer scheme is enough
 _SECRET_NAME: Final = re.compile(
     r"sig|token|secret|passw|pwd|credential|key|auth|session|sid$|jwt|policy|code|hmac|hash|access|expires|cookie|user|login|email",
     re.IGNORECASE,
 )
-_SECRET_SEGMENT = re.compile(r"(?i)(;[^/?#]*(?:jsessionid|token|sid)=)[^/?#;]*")
+_SECRET_SEGMENT = re.compile(r"(?i)(;[^/?#;=]*(?:jsessionid|token|sid)=)[^/?#;]*")
 HIDDEN: Final = "***"
 LONGEST: Final = 300  # of a URL in a sentence or a table for people
 # Fields of a magnet link that identify the content. The others list trackers and sources, often with a personal key.

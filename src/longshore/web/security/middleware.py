@@ -32,7 +32,7 @@ SECURITY: Final = (
 )
 ASKED_BY_MACHINES: Final = frozenset({"/livez", "/readyz"})  # probes use any address as Host
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)  # an unclosed string runs to the end: one pass
 _BRACKETS = re.compile(rb"[\[\]{}]")
 
 
