@@ -8,9 +8,10 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final
 
 from longshore.depot.depot_context import DepotContext, in_thread
+from longshore.depot.garbage_collector import rare_collections
 from longshore.depot.parse_items import in_batches
 from longshore.depot.records import Added
-from longshore.depot.signals import obeyed_by, rare_collections
+from longshore.depot.signals import obeyed_by
 from longshore.domain.model import JobRequest, Planned, Scope
 from longshore.domain.policy.redaction import safe_url
 from longshore.domain.run_events import Listener, RunEvent

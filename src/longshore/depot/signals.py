@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 import threading
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from longshore.worker.loop import Worker
 
 log = logging.getLogger(__name__)
-COLLECT_AFTER: Final = 50_000  # container objects more than before
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -44,19 +42,3 @@ def obeyed_by(worker: Worker, *, handle: bool) -> Iterator[None]:
         for number in SIGNALS:
             loop.remove_signal_handler(number)
             signal.signal(number, before[number])  # asyncio leaves its own defaults behind
-
-
-@contextmanager
-def rare_collections(*, ours: bool) -> Iterator[None]:
-    """Run the garbage collector rarely during the block if no other code shares the process: a run makes few cycles."""
-    if not ours:
-        yield
-        return
-    before = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(COLLECT_AFTER, 20, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()

@@ -86,7 +86,7 @@ def _check(lists: list[Listed]) -> dict[str, int]:
 
 def _plan(call: Call, lists: list[Listed], again: Again) -> dict[str, int]:
     """Plan in batches; read the next batch while one is being written."""
-    from longshore.depot.signals import rare_collections
+    from longshore.depot.garbage_collector import rare_collections
 
     counts = {"new": 0, "known": 0, "contradictions": 0}
     with rare_collections(ours=True), ExitStack() as stack:
