@@ -211,7 +211,7 @@ class MultiLoop:
         self._reap()
 
     def _reap(self) -> None:
-        while self.kept.sent_on:  # before the answer can arrive: what is there now came before the request
+        while self.kept.sent_on:  # before the answer can arrive: bytes that are buffered now are older than the request
             self._multi.socket_action(self.kept.sent_on.pop(), pycurl.CSELECT_IN)
         queued = 1
         while queued:
