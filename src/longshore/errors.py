@@ -224,6 +224,8 @@ def is_want(error: BaseException) -> bool:
     """Return whether the system refused a thread or memory; says nothing about the job."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
+    if isinstance(error, SystemError):  # CPython could not even make the MemoryError
+        return "without exception set" in str(error)
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and "can't start new thread" in str(error)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,11 @@ def test_want_of_resources_does_not_count(error: Exception) -> None:
     failure = failure_of(error)
     assert failure.reason == "too_few_resources"
     assert reason_named(failure.reason).kind is Kind.INFRASTRUCTURE
+
+
+def test_an_error_that_cpython_could_not_make_is_want_of_memory() -> None:
+    assert failure_of(SystemError("error return without exception set")).reason == "too_few_resources"
+    assert failure_of(SystemError("bad argument to internal function")).reason == "internal_error"
 
 
 def test_another_runtime_error_is_a_mistake_of_ours() -> None:
@@ -57,4 +63,6 @@ def test_little_memory_fails_nothing_and_the_run_ends(tmp_path: Path, limits: st
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment(), timeout=60)
     failed = Ran(done.returncode, done.stdout, "").of("failed")
     assert failed == [], done.stderr
-    assert done.returncode in (0, 1, 4), done.stderr  # 1: there was none left for the run itself
+    # 1: there was none left for the run itself. SIGABRT: CPython found no memory for its own errors, and ended itself.
+    aborted = done.returncode == -signal.SIGABRT and "Fatal Python error" in done.stderr
+    assert done.returncode in (0, 1, 4) or aborted, done.stderr
