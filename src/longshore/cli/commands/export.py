@@ -77,9 +77,7 @@ def command(
     written = (format_ or "jsonl") if form == "failures" else form
     if format_ not in (None, written):
         raise click.UsageError(f"--format is for the manifest and the failures; {form} has a format of its own")
-    if target == "":
-        raise click.UsageError("-o needs a name; this one is empty")
-    place = None if target is None or target == "-" else Path(target)
+    place = _place(target)
     if call.json and place is None and form in FILES and (form not in LINES or written not in (form, "jsonl")):
         raise click.UsageError(f"{written} is not JSON: omit --json, or name a file with -o")
     if no_secrets and form in EXACT:
@@ -102,6 +100,13 @@ def command(
     if place is not None:
         _summarize(call, form, count, published.secrets, place)
     return OK
+
+
+def _place(target: str | None) -> Path | None:
+    """Return the file or directory to write; None: stdout."""
+    if target == "":
+        raise click.UsageError("-o needs a name; this one is empty")
+    return None if target is None or target == "-" else Path(target)
 
 
 def _summarize(call: Call, form: str, count: int, secrets: int, place: Path) -> None:
