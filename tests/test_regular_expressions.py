@@ -140,7 +140,7 @@ def test_a_pattern_takes_linear_time(name: str, pattern: re.Pattern[Any], method
     assert problems(name, pattern, methods) == []
 
 
-@pytest.mark.parametrize("source", [rb'"(?:[^"\\]|\\.)*"', r"(;[^/?#]*(?:jsessionid|token|sid)=)[^/?#;]*", r"(a+)+b"])
+@pytest.mark.parametrize("source", [rb'"(?:[^"\\]|\\.)*"', r"(;[^/?#]*(?:jsessionid|token|sid)=)[^/?#;]*"])
 def test_quadratic_patterns_are_found(source: Any) -> None:
-    found = problems("known", re.compile(source), {"sub"}) if source != r"(a+)+b" else ["exponential: not run"]
-    assert found
+    """Both were in the program and froze it."""
+    assert problems("known", re.compile(source), {"sub"})
