@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import resource
 import threading
 import time
 from pathlib import Path
@@ -76,6 +77,34 @@ def memory(inputs: list[Input], params: dict[str, Any], ctx: Any) -> bytes:
     return b"x" * (4 << 30)
 
 
+@longshore.job_type("t_forged", max_attempts=1, time_limit_s=30)
+def forged(inputs: list[Input], params: dict[str, Any], ctx: Any) -> None:
+    """Write a message past the checks of `ctx`."""
+    ctx.send(params["kind"], params["value"])
+    time.sleep(600)
+
+
+@longshore.job_type("t_environment", environment=["T_DECLARED"])
+def environment(inputs: list[Input], params: dict[str, Any], ctx: Any) -> dict[str, str]:
+    return dict(os.environ)
+
+
+def _limits() -> dict[str, int]:
+    kinds = {"memory": "AS", "cpu_s": "CPU", "files": "NOFILE", "core": "CORE"}
+    limits = {name: resource.getrlimit(getattr(resource, f"RLIMIT_{kind}"))[0] for name, kind in kinds.items()}
+    return limits | {"pid": os.getpid()}
+
+
+@longshore.job_type("t_limits_small", memory_bytes=2 << 30, time_limit_s=100)
+def limits_small(inputs: list[Input], params: dict[str, Any], ctx: Any) -> dict[str, int]:
+    return _limits()
+
+
+@longshore.job_type("t_limits")
+def limits(inputs: list[Input], params: dict[str, Any], ctx: Any) -> dict[str, int]:
+    return _limits()
+
+
 _kept: list[bytearray] = []
 
 
@@ -109,6 +138,8 @@ def _unstorable(params: dict[str, Any]) -> Any:
             return {"x": float("nan")}
         case "big":
             return {"x": "y" * 5_000_000}
+        case "object":
+            return {"x": object()}
         case _:
             return [1]
 

@@ -14,6 +14,7 @@ import threading
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,7 @@ from longshore.errors import BadInput, DiskFull, Reasoned
 from longshore.store import Part
 from longshore.worker import runtime
 from longshore.worker.kinds.custom import async_handler, handler, job_types, process_pool
+from longshore.worker.kinds.custom.messages import BadMessage, Channel, results_from
 from tests.support.disks import small_disk
 from tests.worker import own_types
 from tests.worker.conftest import MakeDepot
@@ -148,7 +150,7 @@ def test_a_confirmed_effect_is_not_repeated_after_a_crash(depot: Depot, tmp_path
 
 
 @pytest.mark.parametrize("kind", ["t_unstorable", "t_unstorable_async"])
-@pytest.mark.parametrize("how", ["nan", "big", "list"])
+@pytest.mark.parametrize("how", ["nan", "big", "list", "object"])
 @pytest.mark.parametrize(("effect_class", "reason"), [("opaque", "in_doubt"), ("keyed", "bad_result")])
 def test_an_effect_whose_result_cannot_be_stored_ends_by_its_class(
     depot: Depot, tmp_path: Path, kind: str, how: str, effect_class: str, reason: str
@@ -280,11 +282,26 @@ def test_a_job_never_gets_the_answer_of_another_one(
 
 def _stray(pipe: Connection, message: object) -> None:
     """Serve one task as a process would whose pipe somebody else writes into."""
-    task = pipe.recv()
-    pipe.send((task.token, os.getpid(), "began", None) if message == "began" else message)
+    channel = Channel(pipe)
+    token = channel.wait()["token"]
+    if isinstance(message, Harmful):
+        pipe.send(message)
+        channel.send("the end of the line")
+    else:
+        channel.send((token, os.getpid(), "began", None) if message == "began" else message)
     if message == "began":
-        pipe.send((task.token, os.getppid(), "result", ([], 0)))
-    pipe.recv()
+        channel.send((token, os.getppid(), "result", ([], 0)))
+    channel.wait()
+
+
+class Harmful:
+    """An object whose pickle makes a directory when it is read."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (self.path,)
 
 
 @pytest.mark.parametrize("message", ["began", ("x", 1, "result", ([], 0)), ("result", ([], 0)), 7])
@@ -298,6 +315,87 @@ def test_a_message_of_another_process_or_task_is_never_an_answer(
         pool.work(task, 20, lambda *_: None, threading.Event())
     assert raised.value.reason == "handler_crash"
     pool.close()
+
+
+def _pickled(pipe: Connection, path: str) -> None:
+    _stray(pipe, Harmful(path))
+
+
+def test_a_message_of_a_process_runs_no_code_in_the_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(process_pool, "serve", partial(_pickled, path=str(tmp_path / "run")))
+    pool = process_pool.ProcessPool()
+    task = process_pool.Task(("os", "getpid"), (), {}, "j", 1, tmp_path, None)
+    with pytest.raises(Reasoned, match="not of this job"):
+        pool.work(task, 20, lambda *_: None, threading.Event())
+    assert not (tmp_path / "run").exists()
+    pool.close()
+
+
+def _half(pipe: Connection) -> None:
+    channel = Channel(pipe)
+    token = channel.wait()["token"]
+    channel.send((token, os.getpid(), "began", None))
+    os.write(pipe.fileno(), b"[")
+    channel.wait()
+
+
+def test_half_a_message_does_not_outlast_the_time_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(process_pool, "serve", _half)
+    pool = process_pool.ProcessPool()
+    task = process_pool.Task(("os", "getpid"), (), {}, "j", 1, tmp_path, None)
+    with pytest.raises(Reasoned) as raised:
+        pool.work(task, 0.5, lambda *_: None, threading.Event())
+    assert raised.value.reason == "handler_timeout"
+    pool.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("result", [[{"body": 7}], 0]),
+        ("result", [[{"body": "x", "metadata": 7}], 0]),
+        ("result", [7, 0]),
+        ("result", None),
+        ("error", ["x"]),
+        ("progress", ["x", None]),
+        ("effect_begin", ["x", "keyed", []]),
+        ("unknown", None),
+    ],
+)
+def test_a_message_without_the_shape_of_its_kind_ends_the_process(
+    depot: Depot, kind: str, value: object, tmp_path: Path
+) -> None:
+    planned = depot.submit("t_forged", params={"kind": kind, "value": value})
+    assert depot.run().failed == 1
+    assert job(depot, planned.job_id).reason == "handler_crash"
+
+
+def test_a_path_with_a_nul_is_not_a_result() -> None:
+    with pytest.raises(BadMessage):
+        results_from([{"body": "x\0y"}])
+
+
+def test_a_handler_sees_allowed_and_declared_variables_only(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LONGSHORE_S3_SECRET_KEY", "T_DECLARED", "T_OTHER"):
+        monkeypatch.setenv(name, "canary")
+    planned = depot.submit("t_environment")
+    assert depot.run().completed == 1
+    seen = json.loads(body(depot, results(depot, planned.job_id)[0]))
+    assert "T_DECLARED" in seen
+    assert "PATH" in seen
+    assert not {"LONGSHORE_S3_SECRET_KEY", "T_OTHER"} & set(seen)
+
+
+def test_limits_of_one_type_do_not_stay_for_the_next(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "OWN_AT_ONCE", 1)
+    small = depot.submit("t_limits_small", priority=10)
+    large = depot.submit("t_limits")
+    assert depot.run().completed == 2
+    first, second = (json.loads(body(depot, results(depot, one.job_id)[0])) for one in (small, large))
+    assert first["pid"] == second["pid"]
+    assert (first["memory"], second["memory"]) == (2 << 30, 8 << 30)
+    assert (first["files"], first["core"]) == (1024, 0)
+    assert 0 < first["cpu_s"] < 3600 * (os.cpu_count() or 1)
 
 
 @pytest.mark.parametrize("kind", ["t_odd", "t_odd_async"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import os
 import shutil
 import tempfile
@@ -13,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from longshore import failpoints
 from longshore.domain.identity.keys import op_key
@@ -32,6 +33,7 @@ from longshore.store.durability import filesystem
 from longshore.worker.kinds.custom.async_handler import run_async
 from longshore.worker.kinds.custom.handler_io import open_result, restore_stdout
 from longshore.worker.kinds.custom.job_types import Input, JobFailed, JobType, Result, known_types, own_key
+from longshore.worker.kinds.custom.messages import BadMessage, error_message
 from longshore.worker.kinds.custom.process_pool import ProcessPool, Task
 
 if TYPE_CHECKING:
@@ -132,7 +134,17 @@ class CustomJobs:
         if kind.is_async:
             context = LocalContext(self._ledger, lease, scratch)
             return await run_async(kind.function, (list(inputs), params, context), kind.time_limit_s)
-        task = Task(kind.address, inputs, params, lease.job_id, lease.job.attempts + 1, scratch, kind.memory_bytes)
+        task = Task(
+            kind.address,
+            inputs,
+            params,
+            lease.job_id,
+            lease.job.attempts + 1,
+            scratch,
+            kind.memory_bytes,
+            kind.environment,
+            _cpu_s(kind.time_limit_s),
+        )
         near, stop = LocalContext(self._ledger, lease, scratch), threading.Event()
         working = self._thread(self._hands.work, task, kind.time_limit_s, near.answer, stop)
         try:
@@ -224,6 +236,16 @@ def _content_type(result: Result, first: bytes) -> str:
     return content_checks.content_type(first, None)
 
 
+def _cpu_s(time_limit_s: float) -> int | None:
+    """Return the CPU time that a handler with this time limit can use; None: no limit."""
+    return math.ceil(time_limit_s * (os.cpu_count() or 1)) + 1 if math.isfinite(time_limit_s) else None
+
+
+def _counter(value: int) -> int:
+    """Return a count that the ledger's column can hold."""
+    return min(max(value, 0), 2**63 - 1)
+
+
 class LocalContext:
     """`ctx` in the worker: serves the requests of pool processes, and is passed to async handlers."""
 
@@ -233,20 +255,28 @@ class LocalContext:
         self._opaque: set[str] = set()  # keys of the opaque effects that this attempt began
         self.job_id, self.attempt, self.scratch = lease.job_id, lease.job.attempts + 1, scratch
 
-    def answer(self, kind: str, value: Any) -> Any:
+    def answer(self, kind: str, value: Any) -> dict[str, Any]:
         """Serve one request of a pool process, in its thread; errors are returned as answers."""
         try:
-            match kind:
-                case "progress":
-                    return self._report(*value)
-                case "effect_begin":
-                    return self._begin(*value)
-                case "effect_confirm":
-                    return self._confirm(*value)
-                case _:
-                    return False
+            return {"value": self._answer(kind, value)}
+        except BadMessage:
+            raise
         except LongshoreError as error:
-            return error
+            return error_message(error)
+
+    def _answer(self, kind: str, value: Any) -> Any:
+        match kind, value:
+            case "check", None:
+                return False
+            case "progress", [int() as done, int() | None as total]:
+                return self._report(done, total)
+            case "effect_begin", [str() as name, str() as effect_class, dict() as extras]:
+                return self._begin(name, effect_class, extras)
+            case "effect_confirm", [str() as name, dict() as extras, result]:
+                return self._confirm(name, extras, result)
+            case "effect_unstorable", [str() as name, dict() as extras, str() as why]:
+                self._unstorable(name, extras, BadInput(why))
+        raise BadMessage(f"{kind!r} is not a request")
 
     async def progress(self, done: int, total: int | None = None) -> None:
         """Report progress."""
@@ -272,7 +302,8 @@ class LocalContext:
     def _report(self, done: int, total: int | None) -> bool:
         if time.monotonic() - self._reported >= REPORT_S:
             self._reported = time.monotonic()
-            self._ledger.write(report, [(self._lease, done, total)])
+            total = None if total is None else _counter(total)
+            self._ledger.write(report, [(self._lease, _counter(done), total)])
         return False
 
     def _begin(self, kind: str, effect_class: Any, extras: dict[str, Any]) -> tuple[str, Any]:
@@ -286,12 +317,16 @@ class LocalContext:
         return begun.state, begun.result
 
     def _confirm(self, kind: str, extras: dict[str, Any], result: dict[str, Any]) -> None:
-        key = op_key(kind, self.job_id, **extras)
         try:
-            self._ledger.confirm(self._lease, key, result)
-        except BadInput as error:  # the effect has happened, but its result cannot be stored
-            if key not in self._opaque:
-                self._ledger.write(effect_failed, self._lease, key, type(error).__name__)
-                raise
-            self._ledger.write(effect_in_doubt, self._lease, key)
-            raise EffectInDoubt(f"the effect {kind} has happened, but its result cannot be stored: {error}") from None
+            self._ledger.confirm(self._lease, op_key(kind, self.job_id, **extras), result)
+        except BadInput as error:
+            self._unstorable(kind, extras, error)
+
+    def _unstorable(self, kind: str, extras: dict[str, Any], error: BadInput) -> NoReturn:
+        """End an effect that has happened, but whose result cannot be stored."""
+        key = op_key(kind, self.job_id, **extras)
+        if key not in self._opaque:
+            self._ledger.write(effect_failed, self._lease, key, type(error).__name__)
+            raise error
+        self._ledger.write(effect_in_doubt, self._lease, key)
+        raise EffectInDoubt(f"the effect {kind} has happened, but its result cannot be stored: {error}") from None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol, TypeVar
@@ -29,6 +29,7 @@ TAKEN: Final = frozenset({DOWNLOAD, TORRENT, UPLOAD})
 GROUP: Final = "longshore.job_types"  # entry points: each names a module that declares types
 MAX_NAME: Final = 1_024
 MAX_METADATA: Final = 4 << 20
+MEMORY_BYTES: Final = 8 << 30  # of address space, unless a type says otherwise
 _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # as JSON writes it
 _types: dict[str, JobType] = {}
 
@@ -51,6 +52,7 @@ class JobType:
     time_limit_s: float
     memory_bytes: int | None
     max_attempts: int | None
+    environment: tuple[str, ...] = ()
 
     @property
     def is_async(self) -> bool:
@@ -145,16 +147,19 @@ def job_type(
     *,
     version: str = "1",
     time_limit_s: float = 3600.0,
-    memory_bytes: int | None = None,
+    memory_bytes: int | None = MEMORY_BYTES,
     max_attempts: int | None = None,
+    environment: Sequence[str] = (),
 ) -> Callable[[F], F]:
     """Declare a type of job. `version` is part of a job's identity: a new one works on old inputs again."""
     check_text("job type", name, limit=63)
     if name in TAKEN:
         raise BadInput(f"{name!r} is a type of longshore's own")
+    if isinstance(environment, str):
+        raise BadInput("environment is a list of names, not one text")
 
     def declare(function: F) -> F:
-        _types[name] = JobType(name, function, version, time_limit_s, memory_bytes, max_attempts)
+        _types[name] = JobType(name, function, version, time_limit_s, memory_bytes, max_attempts, tuple(environment))
         return function
 
     return declare
@@ -195,18 +200,18 @@ def as_results(value: object) -> list[Result]:
 def _as_result(value: object) -> Result:
     match value:
         case Result():
-            return _checked(value)
+            return checked(value)
         case bytes():
             return Result(value)
         case Path():
-            return _checked(Result(value, name=value.name))
+            return checked(Result(value, name=value.name))
         case str():
-            return _checked(Result(value, content_type="text/plain"))
+            return checked(Result(value, content_type="text/plain"))
         case _:
-            return _checked(Result(_json("a result", value), content_type="application/json"))
+            return checked(Result(_json("a result", value), content_type="application/json"))
 
 
-def _checked(result: Result) -> Result:
+def checked(result: Result) -> Result:
     """Refuse what the ledger could not write, and make plain values of what it can."""
     body = result.body
     if not isinstance(body, bytes | str | Path):

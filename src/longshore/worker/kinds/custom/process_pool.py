@@ -1,7 +1,7 @@
 """Processes that run handlers: reused while they behave, killed when they hang, replaced when they die or grow.
 
-A process talks to its worker through one pipe: the task goes in, requests (progress, effects, shall I stop?) and the result
-come out. Whatever happens to the process, the worker sees an end.
+A process talks to its worker through one pipe (`messages.py`): the task goes in, requests (progress, effects, shall I stop?)
+and the result come out. Whatever happens to the process, the worker sees an end.
 
 A process is kept for the next task, so a message must not be taken for the answer to another task. Each task has a random
 token; every message carries the token and the PID of its sender, and a message with another one kills the process. A child
@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import importlib
 import logging
+import math
 import multiprocessing
 import os
-import pickle
 import queue
 import resource
 import secrets
@@ -23,19 +23,29 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
-from longshore.errors import EffectInDoubt, LongshoreError, Reasoned
+from longshore.config.handler_environment import inherited, limit_environment
+from longshore.errors import BadInput, EffectInDoubt, Reasoned
 from longshore.worker.kinds.custom.job_types import Input, JobFailed, Result, as_results
+from longshore.worker.kinds.custom.messages import (
+    BadMessage,
+    Channel,
+    error_from,
+    input_from,
+    result_message,
+    results_from,
+)
 
 log = logging.getLogger(__name__)
 LOOK_S: Final = 0.2
 START_S: Final = 300.0  # for a process to start and to import the handler; its own limit begins after that
 JOBS_PER_HAND: Final = 200
 GROWN_KIB: Final = 512 << 10
+OPEN_FILES: Final = 1_024  # of a handler's process
 FOREIGN: Final = "a message that is not of this job was in the pipe of its process; did a handler fork?"
 _spawn = multiprocessing.get_context("spawn")
 
@@ -51,6 +61,8 @@ class Task:
     attempt: int
     scratch: Path
     memory_bytes: int | None
+    environment: tuple[str, ...] = ()
+    cpu_s: int | None = None
     token: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
 
@@ -58,7 +70,8 @@ class PoolProcess:
     """One process, seen from the worker."""
 
     def __init__(self) -> None:
-        self._pipe, far = _spawn.Pipe()
+        pipe, far = _spawn.Pipe()
+        self._channel = Channel(pipe)
         self._process = _spawn.Process(target=serve, args=(far,), daemon=True, name="longshore-hand")
         self._process.start()
         far.close()
@@ -70,46 +83,45 @@ class PoolProcess:
         self.jobs += 1
         end = time.monotonic() + START_S
         try:
-            self._pipe.send(task)
+            self._channel.send(asdict(task))
             while True:
                 if stop.is_set():
                     raise Reasoned("interrupted", "the worker was stopped")
                 if time.monotonic() > end:
                     raise Reasoned("handler_timeout", f"the handler took longer than {time_limit_s:g} s")
-                if self._pipe.poll(LOOK_S):
-                    kind, value = self._message(task)
-                    if kind == "began":
+                message = self._channel.receive(LOOK_S)
+                if message is None:
+                    continue
+                match self._of_task(task, message):
+                    case "began", _:
                         end = time.monotonic() + time_limit_s
-                        continue
-                    if kind == "result":
-                        self.fit = value[1] < GROWN_KIB and self.jobs < JOBS_PER_HAND
-                        return value[0]
-                    if kind == "error":
-                        raise _error(*value)
-                    self._pipe.send(answer(kind, value))
+                    case "result", [made, int() as resident_kib]:
+                        self.fit = resident_kib < GROWN_KIB and self.jobs < JOBS_PER_HAND
+                        return results_from(made)
+                    case "error", [str() as kind, str() as text, bool() as again, str() as trace]:
+                        raise _error(kind, text, again, trace)
+                    case kind, value:
+                        self._channel.send(answer(kind, value))
         except (EOFError, BrokenPipeError, ConnectionResetError):
             self._process.join(5)
             raise Reasoned("handler_crash", f"the handler's process ended (exit {self._process.exitcode})") from None
-        except pickle.PickleError:
-            raise Reasoned("bad_result", "the handler returned what cannot be handed over") from None
+        except BadMessage:
+            raise Reasoned("handler_crash", FOREIGN) from None
         finally:
             self.fit = self.fit and self._process.is_alive()
 
-    def _message(self, task: Task) -> tuple[str, Any]:
-        """Receive a message of this task; anything else in the pipe is the end of the process."""
-        try:
-            token, pid, kind, value = self._pipe.recv()
-        except (TypeError, ValueError):
-            token, pid, kind, value = None, None, "", None
-        if token != task.token or pid != self._process.pid:
-            raise Reasoned("handler_crash", FOREIGN)
-        return kind, value
+    def _of_task(self, task: Task, message: object) -> tuple[str, Any]:
+        """Return kind and value of a message of this task; anything else in the pipe is the end of the process."""
+        match message:
+            case [task.token, self._process.pid, str() as kind, value]:
+                return kind, value
+        raise BadMessage("it is not of this task")
 
     @property
     def is_ready(self) -> bool:
         """Return whether the process can take a task: it is alive and its pipe holds no unread message."""
         try:
-            return self._process.is_alive() and not self._pipe.poll()
+            return self._process.is_alive() and self._channel.is_quiet
         except OSError:
             return False
 
@@ -117,7 +129,7 @@ class PoolProcess:
         """Kill the process, whatever it does."""
         self._process.kill()
         self._process.join()
-        self._pipe.close()
+        self._channel.close()
 
 
 class ProcessPool:
@@ -187,15 +199,15 @@ class HandlerError(Exception):
 class RemoteContext:
     """`ctx` in a process: asks the worker for everything."""
 
-    def __init__(self, pipe: Connection, task: Task) -> None:
-        self._pipe, self._token, self._pid = pipe, task.token, os.getpid()
+    def __init__(self, channel: Channel, task: Task) -> None:
+        self._channel, self._token, self._pid = channel, task.token, os.getpid()
         self._lock = threading.Lock()  # a request and its answer belong together
         self.over = False
         self.job_id, self.attempt, self.scratch = task.job_id, task.attempt, task.scratch
 
     def progress(self, done: int, total: int | None = None) -> None:
         """Report progress; raise Stopped if the job should stop."""
-        if self._ask("progress", (done, total)):
+        if self._ask("progress", (int(done), None if total is None else int(total))):
             raise Stopped
 
     def check(self) -> None:
@@ -213,7 +225,10 @@ class RemoteContext:
         if state == "in_doubt":
             raise EffectInDoubt(f"the effect {kind} may or may not have happened")
         done = act()
-        self._ask("effect_confirm", (kind, extras, done))
+        try:
+            self._ask("effect_confirm", (kind, extras, done))
+        except BadMessage as error:
+            self._ask("effect_unstorable", (kind, extras, str(error)))
         return done
 
     def _ask(self, kind: str, value: object) -> Any:
@@ -223,20 +238,23 @@ class RemoteContext:
             if self.over:
                 raise RuntimeError("ctx was used after the end of its job")
             self.send(kind, value)
-            answer = self._pipe.recv()
-        if isinstance(answer, LongshoreError):
-            raise answer
-        return answer
+            answer = self._channel.wait()
+        if "error" in answer:
+            raise error_from(answer["error"])
+        return answer["value"]
 
     def send(self, kind: str, value: object) -> None:
         """Write one message of this task."""
-        self._pipe.send((self._token, self._pid, kind, value))
+        self._channel.send((self._token, self._pid, kind, value))
 
     def finish(self, kind: str, value: object) -> None:
         """Write the last message of this task; a thread that the handler left behind can write none after it."""
         with self._lock:
             self.over = True
-            self.send(kind, value)
+            try:
+                self.send(kind, value)
+            except BadMessage as error:
+                self.send("error", ("bad_result", f"the result cannot be handed over: {error}", False, ""))
 
 
 class Stopped(BaseException):
@@ -247,13 +265,22 @@ def serve(pipe: Connection) -> None:
     """Run tasks until the worker is gone."""
     os.register_at_fork(after_in_child=pipe.close)
     _print_to_stderr()
+    channel, variables = Channel(pipe), inherited()
     while True:
         try:
-            task = pipe.recv()
+            task = task_from(channel.wait())
         except (EOFError, OSError):
             return
-        context = RemoteContext(pipe, task)
+        limit_environment(variables, task.environment)
+        context = RemoteContext(channel, task)
         context.finish(*_attempt(context, task))
+
+
+def task_from(value: dict[str, Any]) -> Task:
+    """Return a task as the worker wrote it."""
+    module, name = value["address"]
+    inputs = tuple(input_from(one) for one in value["inputs"])
+    return Task(**{**value, "address": (module, name), "inputs": inputs, "scratch": Path(value["scratch"])})
 
 
 def _print_to_stderr() -> None:
@@ -265,22 +292,37 @@ def _print_to_stderr() -> None:
 
 def _attempt(context: RemoteContext, task: Task) -> tuple[str, Any]:
     try:
-        if task.memory_bytes:
-            resource.setrlimit(resource.RLIMIT_AS, (task.memory_bytes, task.memory_bytes))
+        _limit_resources(task)
         function = _function(task.address)
         context.send("began", None)
         value = _call(function, context, task)
-        results = [_spooled(result, place, task.scratch) for place, result in enumerate(as_results(value))]
+        made = enumerate(as_results(value))
+        results = [result_message(_spooled(result, place, task.scratch)) for place, result in made]
     except JobFailed as error:
         return "error", ("JobFailed", error.message, error.again, "")
     except EffectInDoubt as error:
         return "error", ("EffectInDoubt", str(error), False, "")
-    except ValueError as error:
-        kind = "bad_result" if isinstance(error, LongshoreError) else type(error).__name__
-        return "error", (kind, str(error), True, traceback.format_exc())
+    except BadInput as error:
+        return "error", ("bad_result", str(error), True, traceback.format_exc())
     except (Exception, Stopped) as error:  # noqa: BLE001 -- whatever a handler raises is its answer
         return "error", (type(error).__name__, "", True, traceback.format_exc())
     return "result", (results, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+def _limit_resources(task: Task) -> None:
+    """Set the limits of one task. Only the soft ones: the next task of this process may have others."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    cpu_s = None if task.cpu_s is None else math.ceil(used.ru_utime + used.ru_stime) + task.cpu_s
+    limits = {
+        resource.RLIMIT_AS: task.memory_bytes,
+        resource.RLIMIT_CPU: cpu_s,
+        resource.RLIMIT_NOFILE: OPEN_FILES,
+        resource.RLIMIT_CORE: 0,
+    }
+    for kind, limit in limits.items():
+        hard = resource.getrlimit(kind)[1]
+        soft = hard if limit is None else limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        resource.setrlimit(kind, (soft, hard))
 
 
 def _call(function: Callable[..., Any], context: RemoteContext, task: Task) -> Any:
