@@ -121,6 +121,12 @@ def test_a_corrupted_page_is_refused_or_named(runtime: CheckedDepot) -> None:
     assert "ledger_damaged" in found
 
 
+def test_a_text_that_is_not_utf_8_is_damage(runtime: CheckedDepot) -> None:
+    runtime.spoil("UPDATE artifacts SET storage_pointer = CAST(X'e631' AS TEXT)")
+    with pytest.raises(Damaged, match="cannot be read"):
+        kinds(runtime)
+
+
 def test_no_ledger_is_said_plainly(runtime: CheckedDepot) -> None:
     shutil.move(runtime.ledger, runtime.ledger.with_suffix(".away"))
     with pytest.raises(NoDepot):

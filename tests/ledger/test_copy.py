@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import apsw
 import psycopg
 import pytest
 
@@ -150,3 +151,13 @@ def test_another_database_is_refused_too(tmp_path: Path, postgres_dsn: str) -> N
         copy_ledger(tmp_path / "source.db", postgres_dsn)
     with Ledger.open(postgres_dsn) as other:
         assert other.read(ledger_id) == own
+
+
+def test_a_text_that_is_not_utf_8_is_damage(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "from.db", create=True) as ledger:
+        ledger.plan(Scope("t", "p"), [download_request("https://h.example/1")])
+    raw = apsw.Connection(str(tmp_path / "from.db"))
+    raw.execute("UPDATE jobs SET url = CAST(X'e631' AS TEXT)")
+    raw.close()
+    with pytest.raises(Damaged, match="a text in the table jobs is not UTF-8"):
+        copy_ledger(str(tmp_path / "from.db"), str(tmp_path / "to.db"))

@@ -14,11 +14,12 @@ import pytest
 
 from longshore import failpoints
 from longshore.domain.model import Status
-from longshore.errors import BadInput, Unavailable
-from longshore.ledger import Ledger
+from longshore.errors import BadInput, Damaged, Unavailable
+from longshore.ledger import JobFilter, Ledger
 from longshore.ledger.backends.sqlite import connection, writer_lock
 from longshore.ledger.backends.sqlite.backend import lock_path
 from longshore.ledger.operations.planning import plan as plan_verb
+from longshore.ledger.queries.listing import jobs as jobs_verb
 from longshore.ledger.transaction import Tx
 from tests.ledger.acts import HOME, downloads, plan
 
@@ -112,6 +113,32 @@ def test_a_reader_sees_one_moment(ledger_file: Path) -> None:
 def test_a_reader_cannot_write(ledger_file: Path) -> None:
     with Ledger.open(ledger_file) as ledger, pytest.raises(Unavailable, match="readonly"):
         ledger.read(plan_verb, HOME, downloads(1))
+
+
+@pytest.fixture
+def torn_text(ledger_file: Path) -> Path:
+    """A ledger in which a bit of a text has flipped, so that it is not UTF-8 any more."""
+    with Ledger.open(ledger_file) as ledger:
+        plan(ledger)
+    raw = apsw.Connection(str(ledger_file))
+    raw.execute("UPDATE jobs SET url = CAST(X'e631' AS TEXT)")
+    raw.close()
+    return ledger_file
+
+
+def test_a_text_that_is_not_utf_8_is_damage_to_a_reader(torn_text: Path) -> None:
+    with Ledger.open(torn_text) as ledger:
+        with pytest.raises(Damaged, match=r"ledger\.db: the ledger is damaged: a text in it is not UTF-8"):
+            ledger.jobs(HOME, JobFilter())
+        assert ledger.counts(HOME)[Status.PENDING] == 1
+
+
+def test_a_text_that_is_not_utf_8_is_damage_to_the_writer_and_only_to_that_verb(torn_text: Path) -> None:
+    with Ledger.open(torn_text) as ledger:
+        with pytest.raises(Damaged, match="a text in it is not UTF-8"):
+            ledger.backend.submit(lambda tx: jobs_verb(tx, HOME, JobFilter())).result(60)
+        plan(ledger, 3, start=10)
+        assert ledger.counts(HOME)[Status.PENDING] == 4
 
 
 def test_a_closed_ledger_says_so(ledger_file: Path) -> None:

@@ -54,7 +54,7 @@ class SqliteWitness:
 
         if not path.exists():
             raise NoDepot(f"no ledger found at {path}")
-        self._errors = apsw.Error
+        self._errors = (apsw.Error, UnicodeDecodeError)  # a text that is not UTF-8 is damage, too
         # If the directory is not writable and has no WAL, the file is the whole ledger and does not change.
         log, room = Path(f"{path}-wal"), os.statvfs(path.parent)
         still = not os.access(path.parent, os.W_OK) or room.f_bfree * room.f_frsize < 65_536

@@ -117,7 +117,14 @@ class SqliteEnd:
     def page(self, table: str, columns: Sequence[str], tenant: str | None, after: Row | None) -> list[Row]:
         """Return the next rows in the order of the key."""
         text = page_text(table, columns, "?", tenant=tenant is not None, after=after is not None)
-        return self._connection.execute(text, (*((tenant,) if tenant is not None else ()), *(after or ()))).fetchall()
+        arguments = (*((tenant,) if tenant is not None else ()), *(after or ()))
+        try:
+            return self._connection.execute(text, arguments).fetchall()
+        except UnicodeDecodeError as error:
+            raise Damaged(
+                f"the ledger is damaged: a text in the table {table} is not UTF-8",
+                hint="restore it from a backup; nothing was repaired",
+            ) from error
 
     def put(self, table: str, columns: Sequence[str], tenant: str | None, rows: Sequence[Row]) -> None:
         """Write rows that are not there yet, in one transaction."""

@@ -77,17 +77,17 @@ class SqliteTx:
 
     def all(self, name: str, **params: Any) -> list[Row]:
         """Run a statement and give its rows."""
-        return self._cursor.execute(self._statements[name].text, params).fetchall()
+        return self._fetched(self._cursor.execute(self._statements[name].text, params))
 
     def one(self, name: str, **params: Any) -> Row | None:
         """Run a statement and give its first row."""
-        rows = self._cursor.execute(self._statements[name].text, params).fetchall()
+        rows = self._fetched(self._cursor.execute(self._statements[name].text, params))
         return rows[0] if rows else None
 
     def run(self, name: str, **params: Any) -> int:
         """Run a statement and give the number of rows it changed."""
         before = self._cursor.connection.total_changes()
-        self._cursor.execute(self._statements[name].text, params).fetchall()
+        self._fetched(self._cursor.execute(self._statements[name].text, params))
         return self._cursor.connection.total_changes() - before
 
     def many(self, name: str, rows: Sequence[Row]) -> list[Row]:
@@ -98,12 +98,20 @@ class SqliteTx:
         if statement.block is not None and len(rows) >= BLOCKS[-1]:
             rows = self._in_blocks(statement, rows)
         if statement.gathered is None:
-            return self._cursor.executemany(statement.text, rows).fetchall()
+            return self._fetched(self._cursor.executemany(statement.text, rows))
         groups: dict[Row, list[Any]] = {}
         for row in rows:
             groups.setdefault(tuple([row[place] for place in statement.common]), []).append(row[statement.gathered])
         calls = [(json.dumps(items), *common) for common, items in groups.items()]
-        return self._cursor.executemany(statement.text, calls).fetchall()
+        return self._fetched(self._cursor.executemany(statement.text, calls))
+
+    def _fetched(self, cursor: apsw.Cursor) -> list[Row]:
+        """Give all rows. SQLite keeps texts unread: one that is not UTF-8 is damage that its own checks may not see."""
+        try:
+            return cursor.fetchall()
+        except UnicodeDecodeError as error:
+            self._cursor.close(force=True)  # half read, it would hold its snapshot as long as the error lives
+            raise apsw.CorruptError("a text in it is not UTF-8") from error
 
     def _in_blocks(self, statement: Statement, rows: Sequence[Row]) -> Sequence[Row]:
         """Do whole blocks of rows, each in one step; give the rows that are left over.
