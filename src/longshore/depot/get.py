@@ -231,14 +231,15 @@ class Getter:
         job_ids: Sequence[str],
     ) -> dict[str, Got]:
         """Return the results of jobs that `purge` removed after their end: their artifacts remain."""
-        urls = {one.job_id: request.url for request, one in zip(requests, planned, strict=True)}
+        asked = {one.job_id: request for request, one in zip(requests, planned, strict=True)}
         found: dict[str, Got] = {}
         for job_id in job_ids:
             if not (artifact_id := ends.artifact_ids.get(job_id)):
                 raise Conflict(f"job {job_id} was purged before its result could be read", hint="ask again")
             artifact = await in_thread(self._depot.ledger.artifact, scope, artifact_id)
             path = self._depot.store.path(scope, artifact.pointer)
-            found[job_id] = Got(job_id, urls[job_id], Status.COMPLETED, False, artifact, path)
+            url, work_id = asked[job_id].url, asked[job_id].work_id
+            found[job_id] = Got(job_id, url, Status.COMPLETED, False, artifact, path, work_id=work_id)
         return found
 
     async def _got_before(
@@ -250,7 +251,9 @@ class Getter:
         for request, one in zip(requests, planned, strict=True):
             if (artifact := held.get(one.job_id)) is not None and one.job_id not in found:
                 path, tries = self._depot.store.path(artifact.scope, artifact.pointer), attempts.get(one.job_id, 0)
-                found[one.job_id] = Got(one.job_id, request.url, one.status, True, artifact, path, attempts=tries)
+                found[one.job_id] = Got(
+                    one.job_id, request.url, one.status, True, artifact, path, attempts=tries, work_id=request.work_id
+                )
         return found
 
     def _got(self, scope: Scope, job: Standing, results: Sequence[Artifact], *, over: bool) -> Got:
@@ -266,6 +269,7 @@ class Getter:
             reason=None if done else job.reason,
             message=None if done else job.message,
             attempts=job.attempts,
+            work_id=job.work_id,
         )
 
     def _tell_over(self, scope: Scope, over: Iterable[Got], listener: Listener | None) -> None:
