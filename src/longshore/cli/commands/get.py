@@ -204,6 +204,7 @@ def _got(
     shares: Distributor | None = None,
 ) -> int:
     from longshore.cli.commands.run import without_ledger
+    from longshore.cli.get.follow_jobs import FollowedJobs
     from longshore.cli.get.place import Placing, PlacingMeanwhile, place_results
     from longshore.cli.output.event_output import event_printer, tell_stop
     from longshore.cli.output.progress import show_progress
@@ -214,18 +215,19 @@ def _got(
         placing = Placing(call, depot, requests, how)
         meanwhile = PlacingMeanwhile(placing, depot, requests) if how["directory"] else None
         with show_progress(call, printer) as (score, listen), meanwhile.running() if meanwhile else nullcontext():
-            score.total = job_count(requests)
-            heard = meanwhile.listener(listen) if meanwhile else listen
+            score.total, followed = job_count(requests), FollowedJobs(depot, score)
+            heard = followed.listener(meanwhile.listener(listen) if meanwhile else listen)
             try:
-                got = depot.get(
-                    requests,
-                    refresh=how["refresh"],
-                    force=how["force"],
-                    max_wait_s=how["max_wait"],
-                    on_note=shares.attend(heard) if shares else heard,
-                    handle_signals=True,
-                    helpers=shares,
-                )
+                with followed.running(call):
+                    got = depot.get(
+                        requests,
+                        refresh=how["refresh"],
+                        force=how["force"],
+                        max_wait_s=how["max_wait"],
+                        on_note=shares.attend(heard) if shares else heard,
+                        handle_signals=True,
+                        helpers=shares,
+                    )
             except Unavailable as away:
                 return without_ledger(call, away, depot.aio.runner.result)
             if shares:
@@ -252,6 +254,7 @@ def _summarize(
     score.completed = sum(one.ok and not one.held_before and one.job_id not in gone for one in jobs)
     score.failed = sum(one.status is Status.FAILED for one in jobs) + len(gone)
     score.canceled = sum(one.status is Status.CANCELED for one in jobs)
+    score.elsewhere = 0  # they are counted above
     if call.json:
         counted = counts([one.status.value for one in jobs], score.held, len(got)) | refused
         call.output.record("summary", counted | {"bytes": score.bytes})
