@@ -26,6 +26,12 @@ from longshore.worker.replan_lost import results_and_gone
 from longshore.worker.run_types import RunResult
 
 _RESULTS: Final = frozenset({"completed", "held"})
+ENDINGS: Final[dict[Status, Kind]] = {
+    Status.COMPLETED: "completed",
+    Status.SKIPPED: "held",
+    Status.FAILED: "failed",
+    Status.CANCELED: "canceled",
+}
 LOOK_S: Final = 0.5  # polling interval for the helpers
 Begin = Callable[[Sequence[JobRequest], Sequence[Planned]], None]
 
@@ -52,9 +58,12 @@ class Ends:
     def __init__(self, listener: Listener | None) -> None:
         self._listener = listener
         self.artifact_ids: dict[str, str] = {}  # by job
+        self.told: set[str] = set()
 
     def __call__(self, event: RunEvent) -> None:
         """Note the end of a job."""
+        if event.kind in ENDINGS.values() and event.job_id is not None:
+            self.told.add(event.job_id)
         if event.kind in _RESULTS and event.job_id is not None:
             self.artifact_ids[event.job_id] = event.facts.get("artifact_id") or ""
         if self._listener is not None:
@@ -106,6 +115,8 @@ class Getter:
         got = await self._outcomes(where, requests, planned, over, before | ended, ends)
         rest = {one.job_id: one for one in got if one.job_id in over and one.job_id not in before}
         self._tell_over(where, rest.values(), listener)
+        if helpers is None and listener is not None:
+            self._tell_others(where, {one.job_id: one for one in got if one.job_id not in over}, ends.told, listener)
         return got
 
     def _beginner(self, listener: Listener | None, helpers: Helpers | None) -> Begin:
@@ -231,14 +242,15 @@ class Getter:
         job_ids: Sequence[str],
     ) -> dict[str, Got]:
         """Return the results of jobs that `purge` removed after their end: their artifacts remain."""
-        urls = {one.job_id: request.url for request, one in zip(requests, planned, strict=True)}
+        asked = {one.job_id: request for request, one in zip(requests, planned, strict=True)}
         found: dict[str, Got] = {}
         for job_id in job_ids:
             if not (artifact_id := ends.artifact_ids.get(job_id)):
                 raise Conflict(f"job {job_id} was purged before its result could be read", hint="ask again")
             artifact = await in_thread(self._depot.ledger.artifact, scope, artifact_id)
             path = self._depot.store.path(scope, artifact.pointer)
-            found[job_id] = Got(job_id, urls[job_id], Status.COMPLETED, False, artifact, path)
+            url, work_id = asked[job_id].url, asked[job_id].work_id
+            found[job_id] = Got(job_id, url, Status.COMPLETED, False, artifact, path, work_id=work_id)
         return found
 
     async def _got_before(
@@ -250,7 +262,9 @@ class Getter:
         for request, one in zip(requests, planned, strict=True):
             if (artifact := held.get(one.job_id)) is not None and one.job_id not in found:
                 path, tries = self._depot.store.path(artifact.scope, artifact.pointer), attempts.get(one.job_id, 0)
-                found[one.job_id] = Got(one.job_id, request.url, one.status, True, artifact, path, attempts=tries)
+                found[one.job_id] = Got(
+                    one.job_id, request.url, one.status, True, artifact, path, attempts=tries, work_id=request.work_id
+                )
         return found
 
     def _got(self, scope: Scope, job: Standing, results: Sequence[Artifact], *, over: bool) -> Got:
@@ -266,6 +280,7 @@ class Getter:
             reason=None if done else job.reason,
             message=None if done else job.message,
             attempts=job.attempts,
+            work_id=job.work_id,
         )
 
     def _tell_over(self, scope: Scope, over: Iterable[Got], listener: Listener | None) -> None:
@@ -276,6 +291,14 @@ class Getter:
         for got in over:
             kind: Kind = "held" if got.artifact else "failed"
             listener(RunEvent(kind, now, scope, got.job_id, safe_url(got.url or ""), facts_of(got)))
+
+    def _tell_others(self, scope: Scope, got: dict[str, Got], told: AbstractSet[str], listener: Listener) -> None:
+        """Report jobs that another worker ended during this call."""
+        now = self._depot.ledger.now()
+        for job_id, one in got.items():
+            if one.status in TERMINAL and job_id not in told:
+                facts = facts_of(one) | {"why": "by another worker"}
+                listener(RunEvent(ENDINGS[one.status], now, scope, job_id, safe_url(one.url or ""), facts))
 
 
 def first_places(requests: Sequence[JobRequest]) -> list[int]:

@@ -45,6 +45,7 @@ class Got:
     reason: str | None = None
     message: str | None = None
     attempts: int = 0
+    work_id: str | None = None
 
     @property
     def ok(self) -> bool:

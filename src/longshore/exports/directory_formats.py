@@ -16,6 +16,7 @@ from longshore.exports.file_names import Namer
 from longshore.exports.manifest_rows import ManifestRow, Rows, instant
 from longshore.exports.public_urls import Published
 from longshore.exports.used_names import UsedNames
+from longshore.store.local.place_outside import check_no_links
 
 Place = Callable[[ManifestRow, Path], None]  # places a row's bytes at a path that does not exist yet
 
@@ -46,6 +47,7 @@ def link_tree(rows: Rows, target: Path, place: Place, template: str = "{name}") 
     for row in rows:
         if row.sha256 is None or not done.first(path := namer(row)):
             continue
+        check_no_links(target / path, target)
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         if not _has(target / path, row.sha256):
             place(row, target / path)  # raises an error for a file with other bytes, instead of replacing it
@@ -55,7 +57,7 @@ def link_tree(rows: Rows, target: Path, place: Place, template: str = "{name}") 
 
 def _has(path: Path, sha256: str) -> bool:
     """Return whether an earlier export placed the same bytes there."""
-    return path.is_file() and _digest(path) == sha256
+    return not path.is_symlink() and path.is_file() and _digest(path) == sha256
 
 
 def _percent(path: str) -> str:

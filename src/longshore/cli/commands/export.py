@@ -69,7 +69,7 @@ def command(
     their URLs never contain a login, and URLs that seem to contain another secret are counted in a warning.
     """
     from longshore.depot.output_paths import check_outside
-    from longshore.exports.file_names import check_template
+    from longshore.domain.name_template import check_template
     from longshore.exports.public_urls import Published
 
     check_template(template)
@@ -182,7 +182,7 @@ def _write_directory(depot: Depot, form: str, target: Path, template: str, publi
 
     rows, now = manifest_rows(depot.ledger, depot.scope, held=True), depot.ledger.now()
     if form == "tree":
-        return directory_formats.link_tree(rows, target, _placing(depot), template)
+        return directory_formats.link_tree(rows, target, _placing(depot, inside=target), template)
     if form == "crate":
         name = depot.scope.project_id
         return directory_formats.write_crate(rows, target, _placing(depot), made_at=now, name=name, published=published)
@@ -190,7 +190,7 @@ def _write_directory(depot: Depot, form: str, target: Path, template: str, publi
     return directory_formats.write_bag(rows, target, place, made_at=now, published=published)
 
 
-def _placing(depot: Depot) -> Place:
+def _placing(depot: Depot, inside: Path | None = None) -> Place:
     from longshore.errors import NotFound
     from longshore.exports.manifest_rows import ManifestRow
 
@@ -199,6 +199,6 @@ def _placing(depot: Depot) -> Place:
         named = [artifact for artifact in artifacts if artifact.artifact_id == row.artifact_id]
         if not named:
             raise NotFound(f"job {row.job_id} has no result {row.artifact_id}")
-        depot.place(named[0], path)
+        depot.place(named[0], path, inside=inside)
 
     return place

@@ -48,6 +48,11 @@ _LONG_WAY: Final = (
 @click.option("-o", "--output", metavar="FILE|-", help="Write the bytes to this file; - is stdout (one URL only).")
 @click.option("-d", "--directory", metavar="DIR", help="Write the files into this directory; it is created if missing.")
 @click.option(
+    "--template",
+    metavar="TEMPLATE",
+    help="With -d: file names, e.g. {host}/{name}; the fields are those of `export tree`.",
+)
+@click.option(
     "--hardlink", is_flag=True, help="With -o/-d: a hard link into the store. Editing the file changes the store."
 )
 @click.option("--overwrite", is_flag=True, help="With -o/-d: replace existing files.")
@@ -67,7 +72,8 @@ def command(call: Call, urls: tuple[str, ...], lists: tuple[str, ...], **how: An
     """Fetch URLs: plan, fetch, verify. Files that are already stored transfer zero bytes.
 
     With -d, each file is placed when it is done, under the name that the list, the server or the URL gives it; if
-    other bytes have that name, the hash is added.
+    other bytes have that name, the hash is added. With --template, names are made of sha256, name, stem, ext, host,
+    work_id, artifact_id, job_id and shard; a / in the template makes a directory.
     With --workers, each process has its own `transfer.concurrency` transfers; below 512 items one process is used.
     Invalid lines of a list are named and skipped; works without a file are counted.
     Exit 0 when all are stored, 3 when some failed for good or were refused (also if work is left), 4 when work is left
@@ -75,6 +81,7 @@ def command(call: Call, urls: tuple[str, ...], lists: tuple[str, ...], **how: An
     """
     if how["offline"] and how["force"]:
         raise click.UsageError("--force and --offline exclude each other")
+    _check_template(how)
     apply_running(call, how)
     if not any(how[name] for name in _LONG_WAY):
         from longshore.cli.get.fast_path import all_stored
@@ -92,6 +99,17 @@ def command(call: Call, urls: tuple[str, ...], lists: tuple[str, ...], **how: An
 
         return preview(call, requests, refused, refresh=how["refresh"] or how["force"])
     return _get(call, requests, refused, how)
+
+
+def _check_template(how: dict[str, Any]) -> None:
+    """Reject a template that is wrong, or that names no files, before anything is looked up or fetched."""
+    if how["template"] is None:
+        return
+    from longshore.domain.name_template import check_template
+
+    check_template(how["template"])
+    if not how["directory"]:
+        raise click.UsageError("--template names the files in a directory: name the directory with -d DIR")
 
 
 def _check_places(call: Call, how: dict[str, Any]) -> None:
@@ -186,6 +204,7 @@ def _got(
     shares: Distributor | None = None,
 ) -> int:
     from longshore.cli.commands.run import without_ledger
+    from longshore.cli.get.follow_jobs import FollowedJobs
     from longshore.cli.get.place import Placing, PlacingMeanwhile, place_results
     from longshore.cli.output.event_output import event_printer, tell_stop
     from longshore.cli.output.progress import show_progress
@@ -196,18 +215,19 @@ def _got(
         placing = Placing(call, depot, requests, how)
         meanwhile = PlacingMeanwhile(placing, depot, requests) if how["directory"] else None
         with show_progress(call, printer) as (score, listen), meanwhile.running() if meanwhile else nullcontext():
-            score.total = job_count(requests)
-            heard = meanwhile.listener(listen) if meanwhile else listen
+            score.total, followed = job_count(requests), FollowedJobs(depot, score)
+            heard = followed.listener(meanwhile.listener(listen) if meanwhile else listen)
             try:
-                got = depot.get(
-                    requests,
-                    refresh=how["refresh"],
-                    force=how["force"],
-                    max_wait_s=how["max_wait"],
-                    on_note=shares.attend(heard) if shares else heard,
-                    handle_signals=True,
-                    helpers=shares,
-                )
+                with followed.running(call):
+                    got = depot.get(
+                        requests,
+                        refresh=how["refresh"],
+                        force=how["force"],
+                        max_wait_s=how["max_wait"],
+                        on_note=shares.attend(heard) if shares else heard,
+                        handle_signals=True,
+                        helpers=shares,
+                    )
             except Unavailable as away:
                 return without_ledger(call, away, depot.aio.runner.result)
             if shares:
@@ -234,6 +254,7 @@ def _summarize(
     score.completed = sum(one.ok and not one.held_before and one.job_id not in gone for one in jobs)
     score.failed = sum(one.status is Status.FAILED for one in jobs) + len(gone)
     score.canceled = sum(one.status is Status.CANCELED for one in jobs)
+    score.elsewhere = 0  # they are counted above
     if call.json:
         counted = counts([one.status.value for one in jobs], score.held, len(got)) | refused
         call.output.record("summary", counted | {"bytes": score.bytes})

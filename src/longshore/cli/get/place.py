@@ -19,7 +19,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
-from longshore.cli.get.file_names import Names, file_name, is_same, shared_names
+from longshore.cli.get.file_names import Names, is_same
 from longshore.cli.output.writer import one_line, say
 from longshore.cli.run_command import DAMAGE, OK, UNEXPECTED
 from longshore.depot.records import Got
@@ -58,8 +58,9 @@ class Placing:
 
     def __init__(self, call: Call, depot: Depot, requests: Sequence[JobRequest], how: dict[str, Any]) -> None:
         self._call, self._depot, self._how = call, depot, how
-        self.names = Names(Path(how["directory"])) if how["directory"] else None
-        self._given = {request.url: request.name for request in requests if request.name}
+        self._inside = Path(how["directory"]) if how["directory"] else None
+        self.names = Names(self._inside, how["template"]) if self._inside else None
+        self._given = {} if how["template"] else {request.url: request.name for request in requests if request.name}
         self.early: dict[str, Placed] = {}  # by job: placed, and told, while the run went on
         self.telling = threading.Lock()  # one line at a time
         self.code = OK
@@ -80,7 +81,7 @@ class Placing:
             return placed
 
     def _give_name(self, one: Got, artifact: Artifact, target: Path) -> Path:
-        if is_same(target, artifact):
+        if is_same(target, artifact, self._inside):
             return target
         if self.names is None or self._overwrites or self._is_given(one):
             return self._write_first(artifact, target)
@@ -100,12 +101,14 @@ class Placing:
     def _write_first(self, artifact: Artifact, *targets: Path) -> Path:
         """Write to the first of these paths that no other bytes have."""
         mode: Any = "hardlink" if self._how["hardlink"] else "reflink"
+        inside = Path(os.path.abspath(self._inside)) if self._inside else None
         for target in targets:
+            path = Path(os.path.abspath(target))
             try:
-                self._depot.place(artifact, Path(os.path.abspath(target)), mode=mode, overwrite=self._overwrites)
+                self._depot.place(artifact, path, mode=mode, overwrite=self._overwrites, inside=inside)
                 return target
             except Conflict:
-                if is_same(target, artifact):  # another item of the list was faster
+                if is_same(target, artifact, self._inside):  # another item of the list was faster
                     return target
                 if target is targets[-1]:
                     raise
@@ -183,7 +186,9 @@ class PlacingMeanwhile:
 
     def __init__(self, placing: Placing, depot: Depot, requests: Sequence[JobRequest]) -> None:
         self._placing, self._depot = placing, depot
-        self._shared = shared_names(requests)  # left to the end: the order of the list decides, not who is first
+        assert placing.names is not None
+        self._names = placing.names
+        self._shared = self._names.shared(requests)  # left to the end: the order of the list decides, not who is first
         self._ended: SimpleQueue[str | None] = SimpleQueue()
         self._begun: set[str] = set()
         self._failure: Exception | None = None
@@ -240,9 +245,9 @@ class PlacingMeanwhile:
             artifact = next((one for one in artifacts if one.availability == "available"), None)
             if artifact is None or job_id not in jobs:
                 continue
-            url = jobs[job_id].url
-            if file_name(artifact.name, url, "").casefold() not in self._shared:
-                yield Got(job_id, url, jobs[job_id].status, artifact=artifact)
+            job = jobs[job_id]
+            if self._names.expected(artifact.name, job.url, job.work_id) not in self._shared:
+                yield Got(job_id, job.url, job.status, artifact=artifact, work_id=job.work_id)
 
     def _place(self, one: Got, target: Path) -> None:
         try:

@@ -19,8 +19,9 @@ from longshore.cli.multiprocess.supervisor import EXPECTED, Supervisor, argument
 from longshore.cli.options import Call
 from longshore.cli.output.progress import ENDINGS
 from longshore.cli.run_command import WORK_LEFT, code_of_signal
+from longshore.depot.get import ENDINGS as KINDS
 from longshore.depot.get import facts_of
-from longshore.domain.kinds import TERMINAL, Status
+from longshore.domain.kinds import TERMINAL
 from longshore.domain.policy.redaction import safe_url
 from longshore.domain.run_events import Kind, Listener, RunEvent
 
@@ -30,12 +31,6 @@ if TYPE_CHECKING:
 SHARE: Final = 256  # maximum; with larger batches the last one would keep one worker busy while the others idle
 OUTSTANDING: Final = 2  # batches per worker: one in progress and one queued
 _LAST: Final = b"null\n"
-_KINDS: Final[dict[Status, Kind]] = {
-    Status.COMPLETED: "completed",
-    Status.SKIPPED: "held",
-    Status.FAILED: "failed",
-    Status.CANCELED: "canceled",
-}
 
 
 class Distributor:
@@ -100,7 +95,7 @@ class Distributor:
         """Report the results of a worker that was killed before it could report them."""
         for one in got if self._died else ():
             if one.status in TERMINAL and one.job_id not in self._ended:
-                kind: Kind = "held" if one.held_before else _KINDS[one.status]
+                kind: Kind = "held" if one.held_before else KINDS[one.status]
                 facts = facts_of(one) | {"why": "told late: its worker died"}
                 self._tell(RunEvent(kind, at, job_id=one.job_id, url=safe_url(one.url or ""), facts=facts))
 

@@ -58,9 +58,11 @@ class ProgressCounts:
     held: int = 0
     failed: int = 0
     canceled: int = 0
+    elsewhere: int = 0  # ended by other processes, as the ledger says; this run has no event of them
     retries: int = 0
     bytes: int = 0
     last_failure: str = ""
+    last_retry: str = ""  # its reason
     failures: Counter[tuple[str, str]] = field(default_factory=Counter)  # by reason and host
     refused: Mapping[str, Any] | None = None  # the refusals that stopped the run
     offline: int = 0  # jobs that wait because the run is offline
@@ -83,6 +85,7 @@ class ProgressCounts:
             self.active.pop(job_id, None)
             is_offline = note.facts.get("reason") == "offline"
             self.offline, self.retries = self.offline + is_offline, self.retries + (not is_offline)
+            self.last_retry = str(note.facts.get("reason"))
         elif note.kind in ENDINGS:
             self._ended(job_id, note)
         elif note.kind == "counts":
@@ -114,7 +117,7 @@ class ProgressCounts:
     @property
     def ended(self) -> int:
         """Finished items."""
-        return self.completed + self.held + self.failed + self.canceled
+        return self.completed + self.held + self.failed + self.canceled + self.elsewhere
 
     @property
     def bytes_now(self) -> int:
@@ -148,7 +151,7 @@ class ProgressCounts:
         if (left := self.bytes_left()) is not None:
             speed = self.speed(now)
             return left / speed if speed >= 1 else None
-        fetched = self.completed + self.failed
+        fetched = self.completed + self.failed + self.elsewhere
         if not self.total or not fetched or self.ended >= self.total:
             return None
         if not self.active and self.waiting(now):  # the end depends on a host
@@ -159,10 +162,15 @@ class ProgressCounts:
 def plain_line(score: ProgressCounts, now: float) -> str:
     """Return a one-line summary of the progress."""
     total = f"/{score.total}" if score.total else ""
-    parts = [f"{score.ended}{total} done", size(score.bytes_now), f"{size(score.speed(now))}/s"]
+    parts = [f"{score.ended}{total} done", size(score.bytes_now), rate_text(score, now)]
     parts += [
         f"{count} {word}"
-        for word, count in (("held", score.held), ("failed", score.failed), ("tried again", score.retries))
+        for word, count in (
+            ("held", score.held),
+            ("by other workers", score.elsewhere),
+            ("failed", score.failed),
+            ("tried again", score.retries),
+        )
         if count
     ]
     if score.active:
@@ -170,6 +178,18 @@ def plain_line(score: ProgressCounts, now: float) -> str:
     if (left := score.eta_s(now)) is not None:
         parts.append(f"ETA {duration(left)}")
     return "\n".join([", ".join(parts), *score.waiting(now)])
+
+
+def rate_text(score: ProgressCounts, now: float) -> str:
+    """Return the rate. No bytes for a while is explained: by what follows (`waiting`), or here."""
+    speed = score.speed(now)
+    if speed >= 1 or score.waiting(now):
+        return f"{size(speed)}/s"
+    if score.active:
+        return f"0 B/s ({len(score.active)} requested, no bytes yet)"
+    if score.last_retry and not (score.total and score.ended >= score.total):
+        return f"0 B/s ({score.last_retry}: asked again later)"
+    return "0 B/s (nothing requested)"
 
 
 def host_in(url: str | None) -> str:

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from longshore.cli.output.progress import ProgressCounts
+from longshore.cli.output.progress import ProgressCounts, rate_text
 from longshore.cli.output.writer import clean, duration, size
 
 ROWS: Final = 5
@@ -63,6 +63,8 @@ class Display:
             Text(clean(line), style="yellow", no_wrap=True, overflow="ellipsis")
             for line in score.waiting(now, brief=True)[:ROWS]
         ]
+        if score.elsewhere:
+            lines.append(Text(f"{score.elsewhere} of them by other workers", style="dim", no_wrap=True))
         if score.failed or score.retries:
             text = f"failed {score.failed}, tried again {score.retries}"
             last = f"; last: {clean(score.last_failure)}" if score.last_failure else ""
@@ -99,7 +101,7 @@ def _overall(score: ProgressCounts, now: float, width: int) -> RenderableType:
     words = [
         f"{score.ended}/{score.total or '?'} items",
         size(score.bytes_now),
-        f"{size(score.speed(now))}/s",
+        rate_text(score, now),
         f"ETA {duration(left)}" if left is not None else duration(now - score.started_at),
     ]
     text = "  ".join(words)

@@ -58,15 +58,19 @@ class Maintenance:
         *,
         mode: Mode = "reflink",
         overwrite: bool = False,
+        inside: Path | None = None,
     ) -> Path:
         """Write an artifact's bytes to a file outside the depot, by reflink or copy; a hard link only on request.
 
-        Only plain files and links to them are replaced; a device, a FIFO or a path inside the depot is `BadInput`.
+        Only plain files and links to them are replaced; a device, a FIFO or a path inside the depot is `BadInput`, and so
+        is a symbolic link between the directory `inside` and the file.
 
         The bytes are hashed while they are copied. If the blob is damaged, no file is created: the blob is quarantined,
         its artifacts are marked missing, and `BlobDamaged` is raised.
         """
-        return await in_thread(lambda: self.place_blocking(artifact, target, mode=mode, overwrite=overwrite))
+        return await in_thread(
+            lambda: self.place_blocking(artifact, target, mode=mode, overwrite=overwrite, inside=inside)
+        )
 
     def place_blocking(
         self,
@@ -75,12 +79,13 @@ class Maintenance:
         *,
         mode: Mode = "reflink",
         overwrite: bool = False,
+        inside: Path | None = None,
     ) -> Path:
         """Do the work of `place` in this thread; several threads may place at the same time."""
-        path = Path(target)
+        path, store = Path(target), self._depot.store
         check_target(path, self._depot.settings)
         try:
-            place(self._depot.store, artifact.scope, artifact.pointer, path, mode=mode, overwrite=overwrite)
+            place(store, artifact.scope, artifact.pointer, path, mode=mode, overwrite=overwrite, inside=inside)
         except (BlobDamaged, NotFound):
             self._lose(artifact)
             raise

@@ -26,6 +26,7 @@ class Standing(NamedTuple):
     reason: str | None
     message: str | None
     attempts: int
+    work_id: str | None
 
 
 def work_due(tx: Tx, scope: Scope | None, job_types: Sequence[str]) -> Micros | None:

@@ -77,7 +77,7 @@ SELECT job_id, attempts FROM jobs
 
 -- standings --
 -- The status of the given jobs, without their request: the caller has it already.
-SELECT job_id, COALESCE(url, canonical_url), status, error_code, error_message_safe, attempts FROM jobs
+SELECT job_id, COALESCE(url, canonical_url), status, error_code, error_message_safe, attempts, work_id FROM jobs
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id IN (SELECT value FROM {each job_ids})
 
 -- jobs_named --

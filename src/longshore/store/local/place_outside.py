@@ -40,19 +40,23 @@ failpoints.declare("place.write", "place.name", "place.replace", "place.sweep")
 
 
 def place(
-    store: Store, scope: Scope, pointer: str, target: Path, *, mode: Mode = "reflink", overwrite: bool = False
+    store: Store,
+    scope: Scope,
+    pointer: str,
+    target: Path,
+    *,
+    mode: Mode = "reflink",
+    overwrite: bool = False,
+    inside: Path | None = None,
 ) -> Literal["reflink", "copy", "hardlink"]:
-    """Place a blob at `target`, creating its directory if needed; return the mode that was used."""
-    directory, name = target.parent, target.name
+    """Place a blob at `target`, creating its directory if needed; return the mode that was used.
+
+    No symbolic link between `inside` and the file is followed; `inside` itself may be one.
+    """
+    name = target.name
     if not name or name in (".", "..") or "\0" in name:
         raise BadInput(f"not a file name: {target}")
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise BadInput(f"{directory} is not a directory", hint="name another with -d, or a file with -o") from error
-    except OSError as error:
-        raise _refused(target, error) from error
+    fd = _open_directory(target, inside or target.parent)
     try:
         check_replaceable(target)
         _sweep(fd)
@@ -67,6 +71,40 @@ def place(
         raise _refused(target, error) from error
     finally:
         os.close(fd)
+
+
+def _open_directory(target: Path, inside: Path) -> int:
+    """Create and open the directory of `target`: up to `inside` as it is named, below it without following links."""
+    at = inside
+    if not target.is_relative_to(inside) or ".." in target.relative_to(inside).parts:
+        raise BadInput(f"{target} is not inside {inside}")
+    try:
+        inside.mkdir(parents=True, exist_ok=True)
+        fd = os.open(inside, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        for part in target.parent.relative_to(inside).parts:
+            at, above = at / part, fd
+            try:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=above)
+                    os.fsync(above)
+                fd = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+            finally:
+                os.close(above)
+    except (FileExistsError, NotADirectoryError) as error:
+        check_no_links(target, inside)
+        raise BadInput(f"{at} is not a directory", hint="name another with -d, or a file with -o") from error
+    except OSError as error:
+        raise _refused(target, error) from error
+    return fd
+
+
+def check_no_links(target: Path, inside: Path) -> None:
+    """Raise `BadInput` if a directory between `inside` and `target` is a symbolic link: it may lead anywhere."""
+    for above in target.parents:
+        if above == inside:
+            return
+        if above.is_symlink():
+            raise BadInput(f"{above} is a symbolic link, which is not followed", hint="remove it, or name another -d")
 
 
 def check_replaceable(target: Path) -> None:
