@@ -19,6 +19,7 @@ class ServerOptions:
     session_s: float = 12 * 3600.0
     max_body_bytes: int = MIB  # JSON and forms
     max_batch_bytes: int = 256 * MIB  # NDJSON
+    max_batch_lines: int = 2_000_000  # each valid one gets a line of the answer
     max_upload_bytes: int = 1 << 40
     max_depth: int = 32  # of JSON
     max_page: int = 500

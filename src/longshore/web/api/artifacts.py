@@ -30,7 +30,7 @@ from longshore.worker.kinds.upload.session import UploadRequest
 routes = router("artifacts", 404, 413, 422)
 
 PIECE = 1 << 18
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)\Z")
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})\Z")  # a longer number is ignored: the answer is the whole
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._ -]{1,150}\Z")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
@@ -24,9 +25,10 @@ from longshore.web.api.models import BulkIn, BulkOut, JobAnswer, JobDetail, JobI
 from longshore.web.bulk_retry_cancel import act_on_all
 from longshore.web.problems import Problem
 from longshore.web.security.auth import Reader, Writer
+from longshore.web.security.middleware import json_depth
 from longshore.web.serializers import View, job_view
 from longshore.web.service import Service
-from longshore.worker.kinds.custom.job_types import known_types, own_key
+from longshore.worker.kinds.custom.job_types import JobType, known_types, own_key
 
 failpoints.declare("web.planned")
 routes = router("jobs", 404, 409, 413, 422)
@@ -68,14 +70,29 @@ def to_request(body: JobIn, asked_by: str) -> JobRequest:
     )
 
 
-def keyed(tx: Tx, scope: Scope, request: JobRequest) -> JobRequest:
+Types = Mapping[str, JobType]
+
+
+async def types_of(requests: Sequence[JobRequest]) -> Types:
+    """Return the known types if a request is of a custom one. The first call loads the packages that declare them."""
+    custom = any(not kind_of(request.job_type).of_url for request in requests)
+    return await asyncio.to_thread(known_types) if custom else {}
+
+
+def unknown_type(request: JobRequest, types: Types) -> str | None:
+    """Return why a request of a custom type is refused, if no installed package declares the type."""
+    if kind_of(request.job_type).of_url or request.job_type in types:
+        return None
+    return f"unknown job type {request.job_type!r}; install the package that declares it beside `longshore serve`"
+
+
+def keyed(tx: Tx, scope: Scope, request: JobRequest, types: Types) -> JobRequest:
     """Return the idempotency key of a custom job without one: a hash of its inputs' bytes and its parameters."""
     if request.key is not None:
         return request
     hashes = [lookup.artifact(tx, scope, artifact_id).sha256 for artifact_id in request.inputs]
-    kind = known_types().get(request.job_type)
-    key = own_key(scope, request.job_type, hashes, dict(request.params))
-    return replace(request, key=key, max_attempts=kind.max_attempts if kind else None)
+    key = own_key(scope, request.job_type, hashes, dict(request.params), types)
+    return replace(request, key=key, max_attempts=types[request.job_type].max_attempts)
 
 
 def _planned(planned: Planned) -> View:
@@ -86,9 +103,13 @@ async def plan(
     service: Service, scope: Scope, requests: list[JobRequest], again: Any, key: str | None, print_of: str
 ) -> list[View]:
     """Plan jobs, under a request key if there is one; the response is sent after the commit."""
+    types = await types_of(requests)
+    for request in requests:
+        if refused := unknown_type(request, types):
+            raise BadInput(refused)
 
     def act(tx: Tx) -> list[View]:
-        whole = [keyed(tx, scope, request) for request in requests]
+        whole = [keyed(tx, scope, request, types) for request in requests]
         return [_planned(one) for one in planning.plan(tx, scope, whole, again=again)]
 
     verb = (idempotency_keys.once, scope, key, print_of, act) if key else (act,)
@@ -205,9 +226,11 @@ async def cancel_job(job_id: PathId, caller: Writer, service: Serving) -> View:
     return await act_on_all(service, caller, BulkIn(job_ids=[job_id]), "cancel")
 
 
-def readable(line: bytes) -> JobIn:
+def readable(line: bytes, max_depth: int) -> JobIn:
     """Parse one line of a batch: a JSON object, or a bare URL."""
     text = line.decode("utf-8", "strict").strip()
     if not text.startswith("{"):
         return JobIn(url=text)
+    if json_depth(line, max_depth) > max_depth:
+        raise BadInput(f"JSON may nest {max_depth} levels")
     return JobIn.model_validate(json.loads(text))

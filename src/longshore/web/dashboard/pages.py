@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
@@ -28,7 +28,7 @@ from longshore.web.dashboard import timeline
 from longshore.web.dashboard.render import environment, query, stamp
 from longshore.web.dashboard.throughput import WINDOWS
 from longshore.web.problems import MEDIA_TYPE, Problem, problem_body
-from longshore.web.security.auth import Admin, Caller, Reader, inside, reads_pages
+from longshore.web.security.auth import Admin, Caller, Reader, inside, reads_pages, split_url
 from longshore.web.serializers import View, artifact_view, as_cli, as_curl, job_view, remedy_of, token_view
 from longshore.web.service import Service
 
@@ -128,7 +128,7 @@ def for_people(scope: AsgiScope, answer: Response) -> Response:
     headers = Headers(scope=scope)
     if answer.media_type != MEDIA_TYPE or not reads_pages(scope, headers):
         return answer
-    sender, asked = urlsplit(headers.get("referer", "")), scope["method"] in ("GET", "HEAD")
+    sender, asked = split_url(headers.get("referer", "")), scope["method"] in ("GET", "HEAD")
     here = sender.netloc == headers.get("host", "") and not asked
     back = inside(sender.path + (f"?{sender.query}" if sender.query else "")) if here else "/"
     body = json.loads(bytes(answer.body))

@@ -13,7 +13,7 @@ import math
 import time
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import SplitResult, parse_qs, quote, urlsplit
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
@@ -247,12 +247,20 @@ def to_sign_in(scope: AsgiScope) -> RedirectResponse:
     return RedirectResponse("/sign-in?next=" + quote(back), 303)
 
 
+def split_url(text: str) -> SplitResult:
+    """Split a URL from a header; one that is not valid, such as `http://[`, has no parts."""
+    try:
+        return urlsplit(text)
+    except ValueError:
+        return SplitResult("", "", "", "", "")
+
+
 def check_site(headers: Headers) -> None:
     """Reject requests that a browser sends for another site's page, by one of three headers (none: not a browser)."""
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Problem(403, "csrf", "this request came from another site")
     sender = headers.get("origin") or headers.get("referer")
-    if sender and urlsplit(sender).netloc.lower() != headers.get("host", "").lower():
+    if sender and split_url(sender).netloc.lower() != headers.get("host", "").lower():
         raise Problem(403, "csrf", "this request came from another site")
 
 

@@ -6,16 +6,21 @@ A pure ASGI middleware, so that event streams and uploads pass through unbuffere
 from __future__ import annotations
 
 import ipaddress
+import json
+import logging
 import re
 import secrets
 from collections.abc import Callable
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from longshore.web.problems import Problem, Shown, answer_for
 from longshore.web.server_options import ServerOptions
+
+log = logging.getLogger("longshore.web")
 
 CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -46,6 +51,14 @@ def json_depth(body: bytes, limit: int) -> int:
             if deepest > limit:
                 break
     return deepest
+
+
+def check_json(body: bytes, max_depth: int) -> None:
+    """Refuse JSON that nests too deep, or whose depth is not seen: the parser also takes UTF-16 and UTF-32."""
+    if not json.detect_encoding(body).startswith("utf-8"):
+        raise Problem(400, "bad_request", "JSON is sent as UTF-8")
+    if json_depth(body, max_depth) > max_depth:
+        raise Problem(400, "too_deep", f"JSON may nest {max_depth} levels")
 
 
 def collected(headers: Headers) -> bool:
@@ -150,7 +163,14 @@ class Guard:
         except Exception as error:
             if started:
                 raise  # the response has started: closing the connection shows that it is incomplete
-            await self.shown(scope, answer_for(error))(scope, receive, dressed)
+            await self._problem(scope, answer_for(error))(scope, receive, dressed)
+
+    def _problem(self, scope: Scope, answer: Response) -> Response:
+        try:
+            return self.shown(scope, answer)
+        except Exception:  # an error page that cannot be made must not cost the answer its security headers
+            log.exception("the page of an error could not be made")
+            return answer
 
     async def _bounded(self, scope: Scope, headers: Headers, receive: Receive) -> Receive:
         streamed = not collected(headers)
@@ -163,11 +183,8 @@ class Guard:
         if streamed or scope["method"] in ("GET", "HEAD", "OPTIONS"):
             return counted(receive, limit)
         body = await whole_body(receive, limit)
-        if (
-            "json" in headers.get("content-type", "")
-            and json_depth(body, self.settings.max_depth) > self.settings.max_depth
-        ):
-            raise Problem(400, "too_deep", f"JSON may nest {self.settings.max_depth} levels")
+        if "json" in headers.get("content-type", ""):
+            check_json(body, self.settings.max_depth)
         scope["state"]["body"] = body
         return replay(body, receive)
 
