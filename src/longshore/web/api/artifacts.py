@@ -49,7 +49,7 @@ async def list_artifacts(
     wanted = listing.ArtifactFilter(
         sha256=sha256.lower() if sha256 else None, url=url, work_id=work_id, artifact_type=artifact_type
     )
-    page = await service.ledger.read_async(listing.artifacts, caller.scope, wanted, after=after, limit=limit)
+    page = await service.search(caller.token, wanted, listing.artifacts, caller.scope, wanted, after=after, limit=limit)
     return {"artifacts": [artifact_view(one) for one in page.items], "next": page.next}
 
 

@@ -25,7 +25,7 @@ from longshore.web.api.models import BulkIn, BulkOut, JobAnswer, JobDetail, JobI
 from longshore.web.bulk_retry_cancel import act_on_all
 from longshore.web.problems import Problem
 from longshore.web.security.auth import Reader, Writer
-from longshore.web.security.middleware import json_depth
+from longshore.web.security.bodies import json_depth
 from longshore.web.serializers import View, job_view
 from longshore.web.service import Service
 from longshore.worker.kinds.custom.job_types import JobType, known_types, own_key
@@ -150,13 +150,16 @@ async def create_job(
     wait: Wait = 0,
 ) -> View:
     """Submit one job. The same work again returns the same job."""
+    if wait:
+        service.waits.admit(caller)  # before anything is planned
     asked = to_request(body, request_id(request))
     print_of = fingerprint("POST /jobs", body.model_dump_json())
     [planned] = await plan(service, caller.scope, [asked], body.again, key, print_of)
     if not planned["created"] and key is None and await answer_lost(service, caller.scope, planned["job_id"]):
         [planned] = await plan(service, caller.scope, [asked], "always", None, print_of)
     caller.noted.update(act="add", count=int(planned["created"]), job_id=planned["job_id"])
-    job = await service.wait_for(caller.scope, planned["job_id"], min(wait, service.settings.max_wait_s))
+    wait_s = min(wait, service.settings.max_wait_s)
+    job = await service.job_waits.wait(caller.scope, planned["job_id"], wait_s, request.receive)
     response.status_code = 202 if planned["created"] else 200
     response.headers["Location"] = f"/api/v1/jobs/{planned['job_id']}"
     return {"created": planned["created"], "job": job_view(job)}
@@ -181,7 +184,7 @@ async def list_jobs(
     wanted = listing.JobFilter(
         status=status, reason=reason, host=host, url=url, work_id=work_id, job_type=job_type, run_id=run_id
     )
-    page = await service.job_page(caller.scope, wanted, after, limit)
+    page = await service.job_page(caller.token, wanted, after, limit)
     if page.next:
         response.headers["Link"] = f'<?after={page.next}&limit={limit}>; rel="next"'
     return {"jobs": [job_view(job) for job in page.items], "next": page.next}
@@ -200,9 +203,12 @@ async def cancel_jobs(body: BulkIn, caller: Writer, service: Serving) -> View:
 
 
 @routes.get("/jobs/{job_id}", response_model=JobOut)
-async def show_job(job_id: PathId, caller: Reader, service: Serving, wait: Wait = 0) -> View:
+async def show_job(job_id: PathId, request: Request, caller: Reader, service: Serving, wait: Wait = 0) -> View:
     """Show one job; with `wait`, after it has ended."""
-    return job_view(await service.wait_for(caller.scope, job_id, min(wait, service.settings.max_wait_s)))
+    if wait:
+        service.waits.admit(caller)
+    wait_s = min(wait, service.settings.max_wait_s)
+    return job_view(await service.job_waits.wait(caller.scope, job_id, wait_s, request.receive))
 
 
 @routes.get("/jobs/{job_id}/timeline", response_model=JobDetail)

@@ -124,7 +124,7 @@ async def act_on_matching(request: Request, caller: Writer) -> Response:
         body = _valid(BulkIn, filter=_valid(JobFilterIn, **named), expected_count=fields.get("expected_count"))
         done = await act_on_all(service, caller, body, act, only_fitting=True)
         return told(request, _said(act, done["count"]), back)
-    count = len(await service.ledger.read_async(fitting_ids, caller.scope, wanted, act))
+    count = len(await service.costly.run(caller.token.root_id, fitting_ids, caller.scope, wanted, act))
     caller.noted.update(only_asked=True)  # a confirmation page changes nothing
     if count == 0 or count > MOST:
         said = f"nothing to {act} among these" if not count else f"more than {MOST:,} jobs match; narrow the filter"
