@@ -29,7 +29,12 @@ from longshore.web.server_options import ServerOptions
 from longshore.web.service import Service
 
 PATIENCE_S = 60.0
-OPEN = {"rate_per_s": 1e6, "rate_burst": 1e6, "wrong_per_minute": 1_000_000}  # limits have tests of their own
+OPEN = {
+    "rate_per_s": 1e6,
+    "rate_burst": 1e6,
+    "wrong_per_minute": 1_000_000,
+    "sign_ins_per_minute": 1_000_000,
+}  # limits have tests of their own
 
 
 @dataclass

@@ -9,8 +9,14 @@ from typing import Any
 
 import pytest
 
+import longshore
 from longshore.domain.model import Scope
 from tests.support.site import Answer, Client, Site
+
+
+@longshore.job_type("transcribe")
+def transcribe(inputs: list[Any], params: dict[str, Any], ctx: Any) -> str:
+    return ""
 
 
 def test_the_same_work_twice_is_one_job(site: Site) -> None:

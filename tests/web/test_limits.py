@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from longshore.web.security.middleware import is_ours, json_depth
+from longshore.web.security.bodies import json_depth
+from longshore.web.security.middleware import is_ours
 from longshore.web.security.rate_limit import Throttle
 from longshore.web.server_options import ServerOptions
 from tests.support.site import Client, Site

@@ -64,6 +64,7 @@ class Ledger:
         self.dialect: Literal["sqlite", "postgres"] = backend.dialect
         self._after_tenant = ""
         self._readers = Threads(2, thread_name_prefix="ledger-reader")
+        self._costly = Threads(2, thread_name_prefix="ledger-search")  # searches must not delay the other reads
 
     @classmethod
     def open(
@@ -105,6 +106,7 @@ class Ledger:
     def close(self) -> None:
         """Finish the queued transactions and close the database."""
         self._readers.shutdown(wait=True)
+        self._costly.shutdown(wait=True)
         self.backend.close()
 
     def __enter__(self) -> Self:
@@ -147,11 +149,17 @@ class Ledger:
 
     def read_async(self, verb: Verb[P, T], *args: P.args, **kw: P.kwargs) -> asyncio.Future[T]:
         """Run a verb that only reads without blocking the event loop."""
+        return self._read_in(self._readers, partial(_call, verb, args, kw))
+
+    def read_costly_async(self, verb: Verb[P, T], *args: P.args, **kw: P.kwargs) -> asyncio.Future[T]:
+        """Run a verb that reads many rows, such as a search, in threads of its own."""
+        return self._read_in(self._costly, partial(_call, verb, args, kw))
+
+    def _read_in(self, threads: Threads, call: Callable[[Tx], T]) -> asyncio.Future[T]:
         from asyncio import get_running_loop
 
-        call = partial(_call, verb, args, kw)
         try:
-            return get_running_loop().run_in_executor(self._readers, self.backend.read, call)
+            return get_running_loop().run_in_executor(threads, self.backend.read, call)
         except (RuntimeError, MemoryError) as error:  # no thread
             raise Unavailable(f"the ledger cannot be read now: {error or 'no memory'}", hint=MORE) from error
 

@@ -13,6 +13,7 @@ from longshore.web.api import admin, artifacts, events, jobs, stats, submit_batc
 from longshore.web.api.models import ProblemOut
 from longshore.web.dashboard import actions, pages, sign_in, static_files
 from longshore.web.security.auth import Access, Reader
+from longshore.web.security.bodies import Bodies
 from longshore.web.security.middleware import Guard
 from longshore.web.serve_log import RequestLog
 from longshore.web.service import Service
@@ -50,13 +51,9 @@ def make_app(service: Service) -> FastAPI:
 
     settings = service.settings
     limits = {"/api/v1/jobs:batch": settings.max_batch_bytes, "/api/v1/artifacts": settings.max_upload_bytes}
-    app.add_middleware(Access, service=service)
-    app.add_middleware(
-        Guard,
-        settings=settings,
-        body_limit=lambda path: limits.get(path, settings.max_body_bytes),
-        shown=pages.for_people,
-    )
+    bodies = Bodies(settings, lambda path: limits.get(path, settings.max_body_bytes))
+    app.add_middleware(Access, service=service, bodies=bodies)
+    app.add_middleware(Guard, settings=settings, shown=pages.for_people)
     app.add_middleware(RequestLog)
     return app
 

@@ -161,7 +161,7 @@ def host_view(tx: Tx, defaults: HostsSettings, host: str) -> View | None:
 
 def audit_page(tx: Tx, scope: Scope, after: str | None, limit: int) -> View:
     """Read a page of the audit log."""
-    if after is not None and not after.isdigit():
+    if after is not None and not (after.isascii() and after.isdigit() and len(after) < 19):
         raise Problem(422, "bad_cursor", "not a cursor of the audit log")
     rows = audit_log.audit_entries(tx, scope, int(after) if after else None, limit + 1)
     entries = [

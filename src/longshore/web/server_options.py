@@ -18,7 +18,9 @@ class ServerOptions:
     secure_cookies: bool = False  # set if a proxy terminates TLS
     session_s: float = 12 * 3600.0
     max_body_bytes: int = MIB  # JSON and forms
+    max_anonymous_bytes: int = 16 * 1024  # any body without a token
     max_batch_bytes: int = 256 * MIB  # NDJSON
+    max_batch_lines: int = 2_000_000  # each valid one gets a line of the answer
     max_upload_bytes: int = 1 << 40
     max_depth: int = 32  # of JSON
     max_page: int = 500
@@ -26,5 +28,9 @@ class ServerOptions:
     rate_per_s: float = 200.0  # requests per token
     rate_burst: float = 1000.0
     wrong_per_minute: int = 20  # wrong tokens per address before it has to wait
+    sign_ins_per_minute: int = 30  # per token
     streams_per_token: int = 16  # open event streams
+    waits_per_token: int = 64  # requests with `?wait=`
+    requests_per_token: int = 200  # at the same time
+    anonymous_requests: int = 256  # at the same time; the other places are for requests with a token
     used_every_s: float = 60.0  # how often a token's last use is written

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from longshore.domain.kinds import TERMINAL, Status
+from longshore.domain.kinds import Status
 from longshore.domain.model import SECOND, Job, Micros, Scope
+from longshore.domain.policy.tokens import Token
 from longshore.domain.run_events import RunEvent
 from longshore.domain.settings import HostsSettings
 from longshore.ledger import Ledger
 from longshore.ledger.queries import listing, lookup
-from longshore.ledger.queries.listing import JobFilter, Page
+from longshore.ledger.queries.listing import ArtifactFilter, JobFilter, Page
 from longshore.ledger.queries.throughput import arrivals
 from longshore.store import Store
+from longshore.web.costly_reads import CostlyReads
 from longshore.web.cursors import Cursors
 from longshore.web.dashboard.throughput import Slot, Window, slots
+from longshore.web.job_waits import JobWaits
 from longshore.web.security.rate_limit import Throttle
+from longshore.web.security.shares import Shares
 from longshore.web.server_options import ServerOptions
 
 T = TypeVar("T")
@@ -42,7 +45,13 @@ class Service:
     first_code: str | None = None  # of the first-run link; used once
     wrong: Throttle | None = None
     closing: asyncio.Event = field(default_factory=asyncio.Event)
-    streams: Counter[str] = field(default_factory=Counter)  # open event streams by token
+    sign_ins: Throttle | None = None
+    streams: Shares = field(init=False)
+    waits: Shares = field(init=False)
+    requests: Shares = field(init=False)
+    strangers: int = 0  # requests without a token that are being served
+    job_waits: JobWaits = field(init=False)
+    costly: CostlyReads = field(init=False)
     ticks: dict[Scope, float] = field(default_factory=dict)  # when this process last reported progress, by scope
     moving: dict[str, tuple[int, int | None]] = field(
         default_factory=dict
@@ -52,12 +61,26 @@ class Service:
 
     def __post_init__(self) -> None:
         self.cursors = Cursors.of(self.ledger)
+        self.streams = Shares(self.settings.streams_per_token, "open event streams")
+        self.waits = Shares(self.settings.waits_per_token, "requests that wait for a job")
+        self.requests = Shares(self.settings.requests_per_token, "requests at a time")
+        self.job_waits = JobWaits(self._job, self.closing)
+        self.costly = CostlyReads(self.ledger)
 
-    async def job_page(self, scope: Scope, wanted: JobFilter, after: str | None, limit: int) -> Page[Job]:
+    async def job_page(self, token: Token, wanted: JobFilter, after: str | None, limit: int) -> Page[Job]:
         """Return a page of jobs after a cursor of this tenant, and the next cursor."""
+        scope = token.scope
         edge = None if after is None else str(self.cursors.read(scope, after))
-        page = await self.ledger.read_async(listing.jobs, scope, wanted, after=edge, limit=limit)
+        page = await self.search(token, wanted, listing.jobs, scope, wanted, after=edge, limit=limit)
         return Page(page.items, self.next_cursor(scope, page.next))
+
+    async def search(
+        self, token: Token, wanted: JobFilter | ArtifactFilter, verb: Callable[..., T], *args: Any, **kw: Any
+    ) -> T:
+        """Run a list's query: one with a filter may read many rows, and counts as costly."""
+        if wanted.reads_many():
+            return await self.costly.run(token.root_id, verb, *args, **kw)
+        return await self.ledger.read_async(verb, *args, **kw)
 
     def next_cursor(self, scope: Scope, edge: str | None) -> str | None:
         """Encode the cursor of the next page, if there is one."""
@@ -101,21 +124,5 @@ class Service:
             del known[at]
         return now, slots(window, now, ((at, files, size) for at, (files, size) in known.items()))
 
-    async def wait_for(self, scope: Scope, job_id: str, wait_s: float) -> Any:
-        """Return a job when it has ended, or its current state after the timeout."""
-
-        async def look() -> Any:
-            return await self.ledger.read_async(lookup.job, scope, job_id)
-
-        return await poll(look, lambda job: job.status in TERMINAL or self.closing.is_set(), wait_s)
-
-
-async def poll(look: Callable[[], Awaitable[T]], enough: Callable[[T], bool], wait_s: float, step_s: float = 0.1) -> T:
-    """Poll until a condition holds or the time is over; at least once."""
-    until = time.monotonic() + wait_s
-    while True:
-        found = await look()
-        left = until - time.monotonic()
-        if left <= 0 or enough(found):
-            return found
-        await asyncio.sleep(min(step_s, left))
+    async def _job(self, scope: Scope, job_id: str) -> Job:
+        return await self.ledger.read_async(lookup.job, scope, job_id)

@@ -38,6 +38,11 @@ class Token:
     revoked_at: Micros | None
     last_used_at: Micros | None
 
+    @property
+    def root_id(self) -> str:
+        """Return the token that limits are counted for: for a session, the token that opened it."""
+        return self.parent_id or self.token_id
+
     def alive(self, now: Micros) -> bool:
         """Return whether the token still opens anything."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

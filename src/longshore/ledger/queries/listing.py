@@ -49,6 +49,10 @@ class JobFilter:
         named = (*self.statuses, *((self.status,) if self.status else ()))
         return tuple(dict.fromkeys(named)) or tuple(Status)
 
+    def reads_many(self) -> bool:
+        """Return whether rows are read that do not match: only the status has counters and an order of its own."""
+        return any(value is not None for value in self.params().values())
+
     def params(self) -> dict[str, Any]:
         """Return the parameters of the statements' common part."""
         return {
@@ -72,6 +76,10 @@ class ArtifactFilter:
     work_id: str | None = None
     artifact_type: str | None = None
     availability: str | None = None
+
+    def reads_many(self) -> bool:
+        """Return whether rows may be read that do not match."""
+        return any((self.url, self.work_id, self.artifact_type, self.availability))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +119,7 @@ def _rows(tx: Tx, scope: Scope, wanted: JobFilter, edge: int, limit: int) -> tup
         rows = [JobRow._make(row) for row in tx.all(f"jobs_of_work_{order}", statuses=named, **where)]
         return rows[:limit], rows[limit - 1].seq if len(rows) > limit else None
     where["scan"] = scan = max(SCAN, limit + 1)
-    plain = not any(value is not None for value in wanted.params().values())
+    plain = not wanted.reads_many()
     kind, looks = _looks(wanted)
     found: list[JobRow] = []
     cut: list[int] = []  # the last row of each query that stopped at its scan limit
@@ -170,7 +178,7 @@ def matching_ids(tx: Tx, scope: Scope, wanted: JobFilter, at_most: int) -> list[
 
 def count_matching(tx: Tx, scope: Scope, wanted: JobFilter, at_most: int) -> int:
     """Count the jobs that match, up to a number; by the counters where only the status is asked for."""
-    if not any(value is not None for value in wanted.params().values()):
+    if not wanted.reads_many():
         kept = counts(tx, scope)
         return min(at_most, sum(kept[status] for status in wanted.wanted_statuses()))
     return len(matching_ids(tx, scope, wanted, at_most))

@@ -30,7 +30,7 @@ from longshore.worker.kinds.upload.session import UploadRequest
 routes = router("artifacts", 404, 413, 422)
 
 PIECE = 1 << 18
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)\Z")
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})\Z")  # a longer number is ignored: the answer is the whole
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._ -]{1,150}\Z")
 
 
@@ -49,7 +49,7 @@ async def list_artifacts(
     wanted = listing.ArtifactFilter(
         sha256=sha256.lower() if sha256 else None, url=url, work_id=work_id, artifact_type=artifact_type
     )
-    page = await service.ledger.read_async(listing.artifacts, caller.scope, wanted, after=after, limit=limit)
+    page = await service.search(caller.token, wanted, listing.artifacts, caller.scope, wanted, after=after, limit=limit)
     return {"artifacts": [artifact_view(one) for one in page.items], "next": page.next}
 
 

@@ -21,7 +21,6 @@ from longshore.ledger.queries import history, lookup
 from longshore.ledger.transaction import Tx
 from longshore.web.api.common import Serving, router
 from longshore.web.cursors import PATTERN
-from longshore.web.problems import Problem
 from longshore.web.queries import Seal, event_view
 from longshore.web.security.auth import Caller, Reader
 from longshore.web.service import Service
@@ -53,11 +52,7 @@ async def stream_events(
     last_event_id: Annotated[str | None, Header(max_length=64)] = None,
 ) -> StreamingResponse:
     """Stream the events of this tenant and project."""
-    token_id = caller.token.token_id
-    if service.streams[token_id] >= service.settings.streams_per_token:
-        raise Problem(
-            429, "too_many_requests", "too many open event streams with this token", headers={"Retry-After": "5"}
-        )
+    service.streams.admit(caller)
     start = last_event_id if last_event_id and _CURSOR.match(last_event_id) else after
     if start:
         seq = service.cursors.read(caller.scope, start)
@@ -71,33 +66,27 @@ async def stream_events(
 
 
 async def _events(service: Service, caller: Caller, seq: int, *, slim: bool) -> AsyncIterator[bytes]:
-    token_id, seal = caller.token.token_id, partial(service.cursors.seal, caller.scope)
-    service.streams[token_id] += 1
+    seal = partial(service.cursors.seal, caller.scope)
     said = ticked = time.monotonic()
-    try:
-        known = await service.ledger.read_async(lookup.counts, caller.scope)
-        yield b"retry: 2000\n: welcome\n\n"
-        while not service.closing.is_set():
-            alive, events, counted = await service.ledger.read_async(_look, caller, seq)
-            if not alive:
-                return  # the token was revoked or expired: end the stream
-            for event in events:
-                seq = max(seq, event.seq)
-                yield _message(event, seal, slim=slim)
-            now = time.monotonic()
-            # Planning writes no events, but it changes the counters; progress comes from this process's workers.
-            tick = counted != known or _tick(service, caller.scope, ticked)
-            known = counted
-            if tick or now - said > ALIVE_S:
-                yield b"event: tick\ndata: {}\n\n" if tick else b": alive\n\n"
-                ticked = now
-            said = now if events or tick or now - said > ALIVE_S else said
-            if len(events) < BATCH:
-                await _pause(service)
-    finally:
-        service.streams[token_id] -= 1
-        if not service.streams[token_id]:
-            del service.streams[token_id]
+    known = await service.ledger.read_async(lookup.counts, caller.scope)
+    yield b"retry: 2000\n: welcome\n\n"
+    while not service.closing.is_set():
+        alive, events, counted = await service.ledger.read_async(_look, caller, seq)
+        if not alive:
+            return  # the token was revoked or expired: end the stream
+        for event in events:
+            seq = max(seq, event.seq)
+            yield _message(event, seal, slim=slim)
+        now = time.monotonic()
+        # Planning writes no events, but it changes the counters; progress comes from this process's workers.
+        tick = counted != known or _tick(service, caller.scope, ticked)
+        known = counted
+        if tick or now - said > ALIVE_S:
+            yield b"event: tick\ndata: {}\n\n" if tick else b": alive\n\n"
+            ticked = now
+        said = now if events or tick or now - said > ALIVE_S else said
+        if len(events) < BATCH:
+            await _pause(service)
 
 
 def _look(tx: Tx, caller: Caller, seq: int) -> tuple[bool, list[history.Event], dict[Status, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
@@ -24,9 +25,10 @@ from longshore.web.api.models import BulkIn, BulkOut, JobAnswer, JobDetail, JobI
 from longshore.web.bulk_retry_cancel import act_on_all
 from longshore.web.problems import Problem
 from longshore.web.security.auth import Reader, Writer
+from longshore.web.security.bodies import json_depth
 from longshore.web.serializers import View, job_view
 from longshore.web.service import Service
-from longshore.worker.kinds.custom.job_types import known_types, own_key
+from longshore.worker.kinds.custom.job_types import JobType, known_types, own_key
 
 failpoints.declare("web.planned")
 routes = router("jobs", 404, 409, 413, 422)
@@ -68,14 +70,29 @@ def to_request(body: JobIn, asked_by: str) -> JobRequest:
     )
 
 
-def keyed(tx: Tx, scope: Scope, request: JobRequest) -> JobRequest:
+Types = Mapping[str, JobType]
+
+
+async def types_of(requests: Sequence[JobRequest]) -> Types:
+    """Return the known types if a request is of a custom one. The first call loads the packages that declare them."""
+    custom = any(not kind_of(request.job_type).of_url for request in requests)
+    return await asyncio.to_thread(known_types) if custom else {}
+
+
+def unknown_type(request: JobRequest, types: Types) -> str | None:
+    """Return why a request of a custom type is refused, if no installed package declares the type."""
+    if kind_of(request.job_type).of_url or request.job_type in types:
+        return None
+    return f"unknown job type {request.job_type!r}; install the package that declares it beside `longshore serve`"
+
+
+def keyed(tx: Tx, scope: Scope, request: JobRequest, types: Types) -> JobRequest:
     """Return the idempotency key of a custom job without one: a hash of its inputs' bytes and its parameters."""
     if request.key is not None:
         return request
     hashes = [lookup.artifact(tx, scope, artifact_id).sha256 for artifact_id in request.inputs]
-    kind = known_types().get(request.job_type)
-    key = own_key(scope, request.job_type, hashes, dict(request.params))
-    return replace(request, key=key, max_attempts=kind.max_attempts if kind else None)
+    key = own_key(scope, request.job_type, hashes, dict(request.params), types)
+    return replace(request, key=key, max_attempts=types[request.job_type].max_attempts)
 
 
 def _planned(planned: Planned) -> View:
@@ -86,9 +103,13 @@ async def plan(
     service: Service, scope: Scope, requests: list[JobRequest], again: Any, key: str | None, print_of: str
 ) -> list[View]:
     """Plan jobs, under a request key if there is one; the response is sent after the commit."""
+    types = await types_of(requests)
+    for request in requests:
+        if refused := unknown_type(request, types):
+            raise BadInput(refused)
 
     def act(tx: Tx) -> list[View]:
-        whole = [keyed(tx, scope, request) for request in requests]
+        whole = [keyed(tx, scope, request, types) for request in requests]
         return [_planned(one) for one in planning.plan(tx, scope, whole, again=again)]
 
     verb = (idempotency_keys.once, scope, key, print_of, act) if key else (act,)
@@ -129,13 +150,16 @@ async def create_job(
     wait: Wait = 0,
 ) -> View:
     """Submit one job. The same work again returns the same job."""
+    if wait:
+        service.waits.admit(caller)  # before anything is planned
     asked = to_request(body, request_id(request))
     print_of = fingerprint("POST /jobs", body.model_dump_json())
     [planned] = await plan(service, caller.scope, [asked], body.again, key, print_of)
     if not planned["created"] and key is None and await answer_lost(service, caller.scope, planned["job_id"]):
         [planned] = await plan(service, caller.scope, [asked], "always", None, print_of)
     caller.noted.update(act="add", count=int(planned["created"]), job_id=planned["job_id"])
-    job = await service.wait_for(caller.scope, planned["job_id"], min(wait, service.settings.max_wait_s))
+    wait_s = min(wait, service.settings.max_wait_s)
+    job = await service.job_waits.wait(caller.scope, planned["job_id"], wait_s, request.receive)
     response.status_code = 202 if planned["created"] else 200
     response.headers["Location"] = f"/api/v1/jobs/{planned['job_id']}"
     return {"created": planned["created"], "job": job_view(job)}
@@ -160,7 +184,7 @@ async def list_jobs(
     wanted = listing.JobFilter(
         status=status, reason=reason, host=host, url=url, work_id=work_id, job_type=job_type, run_id=run_id
     )
-    page = await service.job_page(caller.scope, wanted, after, limit)
+    page = await service.job_page(caller.token, wanted, after, limit)
     if page.next:
         response.headers["Link"] = f'<?after={page.next}&limit={limit}>; rel="next"'
     return {"jobs": [job_view(job) for job in page.items], "next": page.next}
@@ -179,9 +203,12 @@ async def cancel_jobs(body: BulkIn, caller: Writer, service: Serving) -> View:
 
 
 @routes.get("/jobs/{job_id}", response_model=JobOut)
-async def show_job(job_id: PathId, caller: Reader, service: Serving, wait: Wait = 0) -> View:
+async def show_job(job_id: PathId, request: Request, caller: Reader, service: Serving, wait: Wait = 0) -> View:
     """Show one job; with `wait`, after it has ended."""
-    return job_view(await service.wait_for(caller.scope, job_id, min(wait, service.settings.max_wait_s)))
+    if wait:
+        service.waits.admit(caller)
+    wait_s = min(wait, service.settings.max_wait_s)
+    return job_view(await service.job_waits.wait(caller.scope, job_id, wait_s, request.receive))
 
 
 @routes.get("/jobs/{job_id}/timeline", response_model=JobDetail)
@@ -205,9 +232,11 @@ async def cancel_job(job_id: PathId, caller: Writer, service: Serving) -> View:
     return await act_on_all(service, caller, BulkIn(job_ids=[job_id]), "cancel")
 
 
-def readable(line: bytes) -> JobIn:
+def readable(line: bytes, max_depth: int) -> JobIn:
     """Parse one line of a batch: a JSON object, or a bare URL."""
     text = line.decode("utf-8", "strict").strip()
     if not text.startswith("{"):
         return JobIn(url=text)
+    if json_depth(line, max_depth) > max_depth:
+        raise BadInput(f"JSON may nest {max_depth} levels")
     return JobIn.model_validate(json.loads(text))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from longshore.domain.kinds import Status
 
@@ -14,6 +15,17 @@ Id = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,63}$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$")]
 When = Annotated[str, Field(description="RFC 3339, UTC", json_schema_extra={"format": "date-time"})]
+
+
+def writable(value: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters that can be written as JSON in UTF-8; `"\\ud800"` is valid JSON and cannot."""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("contains a lone surrogate") from None
+    except (ValueError, RecursionError):
+        raise ValueError("cannot be written as JSON") from None
+    return value
 
 
 class Taken(BaseModel):
@@ -36,7 +48,7 @@ class JobIn(Taken):
     name: Short | None = None
     headers: dict[Short, Text] = Field(default_factory=dict, max_length=64)
     priority: int = Field(default=0, ge=-1_000_000, le=1_000_000)
-    params: dict[str, Any] = Field(default_factory=dict)
+    params: Annotated[dict[str, Any], AfterValidator(writable)] = Field(default_factory=dict)
     run_id: Short | None = None
     job_type: Id = "download"
     inputs: list[Id] = Field(default_factory=list, max_length=1000, description="artifact ids (custom job types)")

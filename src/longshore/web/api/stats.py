@@ -20,4 +20,4 @@ async def show_stats(caller: Reader, service: Serving) -> View:
 @routes.get("/failures", response_model=Failures)
 async def list_failures(caller: Reader, service: Serving) -> View:
     """Group permanent failures by reason and host."""
-    return {"groups": await service.ledger.read_async(queries.failure_groups, caller.scope)}
+    return {"groups": await service.costly.run(caller.token.root_id, queries.failure_groups, caller.scope)}

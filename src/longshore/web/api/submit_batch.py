@@ -6,8 +6,10 @@ that first sends everything and then reads must not wait for a server that waits
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 
@@ -18,7 +20,7 @@ from starlette.responses import StreamingResponse
 from longshore.domain.model import JobRequest, Scope
 from longshore.errors import BadInput
 from longshore.web.api.common import Serving, request_id, router
-from longshore.web.api.jobs import plan, readable, to_request
+from longshore.web.api.jobs import plan, readable, to_request, types_of, unknown_type
 from longshore.web.api.models import JobIn
 from longshore.web.problems import Problem
 from longshore.web.security.auth import Writer
@@ -29,6 +31,10 @@ routes = router("jobs", 413, 415, 422)
 CHUNK_LINES = 500
 LINE_BYTES = 1 << 20
 KEPT_IN_MEMORY = 4 << 20
+BAD_LINES = 1000  # reported one by one; a batch of nothing else must not be answered with many times its size
+MESSAGE_CHARACTERS = 300
+
+Line = tuple[int, tuple[JobIn, JobRequest] | str]
 
 
 async def lines(request: Request) -> AsyncIterator[bytes]:
@@ -44,18 +50,44 @@ async def lines(request: Request) -> AsyncIterator[bytes]:
         yield rest
 
 
-def read_line(line: bytes, asked_by: str) -> tuple[JobIn, JobRequest] | str:
+def read_line(line: bytes, asked_by: str, max_depth: int) -> tuple[JobIn, JobRequest] | str:
     """Parse one line; return an error as a value, because the other lines continue."""
     try:
-        body = readable(line)
+        body = readable(line, max_depth)
         return body, to_request(body, asked_by)
     except BadInput as error:
-        return str(error)
+        return str(error)[:MESSAGE_CHARACTERS]
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:300]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:MESSAGE_CHARACTERS]
     except (ValueError, RecursionError):
         return "not a JSON object"
+
+
+class Results:
+    """The result lines of one batch: one for each valid line, and for the first `BAD_LINES` invalid ones."""
+
+    def __init__(self) -> None:
+        self.file: IO[bytes] = SpooledTemporaryFile(KEPT_IN_MEMORY)  # noqa: SIM115 - closed after the response
+        self.bad = 0
+
+    def write(self, chunk: list[dict[str, Any]]) -> None:
+        """Append result lines; count the invalid lines that are not reported any more."""
+        kept = []
+        for said in chunk:
+            self.bad += "reason" in said
+            if "reason" not in said or self.bad <= BAD_LINES:
+                kept.append(json.dumps(said).encode() + b"\n")
+        self.file.write(b"".join(kept))
+
+    def finished(self) -> IO[bytes]:
+        """Append how many lines were invalid if not all of them are reported, and return the file."""
+        if self.bad > BAD_LINES:
+            text = f"{self.bad} lines are invalid; the first {BAD_LINES} are reported"
+            said = {"line": None, "reason": "bad_input", "message": text, "bad_lines": self.bad}
+            self.file.write(json.dumps(said).encode() + b"\n")
+        self.file.seek(0)
+        return self.file
 
 
 @routes.post(
@@ -69,24 +101,30 @@ def read_line(line: bytes, asked_by: str) -> tuple[JobIn, JobRequest] | str:
     },
 )
 async def create_batch(request: Request, caller: Writer, service: Serving) -> StreamingResponse:
-    """Submit many jobs as JSON lines (or bare URLs). Every line gets a result line; errors are per line."""
+    """Submit many jobs as JSON lines (or bare URLs). Every line gets a result line, of invalid ones the first 1,000."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in ("application/x-ndjson", "application/jsonl", "application/json-seq", "text/plain"):
         raise Problem(415, "unsupported_type", "send application/x-ndjson")
-    results: IO[bytes] = SpooledTemporaryFile(KEPT_IN_MEMORY)  # noqa: SIM115 - closed after the response
+    results = Results()
+    take = partial(_take, service, caller.scope, request_id(request), results)
     chunk: list[tuple[int, bytes]] = []
     number = 0
-    async for line in lines(request):
-        number += 1
-        if line.strip():
-            chunk.append((number, line))
-        if len(chunk) >= CHUNK_LINES:
-            await _take(service, caller.scope, chunk, request_id(request), results)
-            chunk = []
-    await _take(service, caller.scope, chunk, request_id(request), results)
-    caller.noted.update(act="add", lines=number)
-    results.seek(0)
-    return StreamingResponse(_pieces(results), media_type="application/x-ndjson")
+    try:
+        async for line in lines(request):
+            number += 1
+            if number > service.settings.max_batch_lines:
+                raise Problem(413, "too_many_lines", f"a batch may have {service.settings.max_batch_lines} lines")
+            if line.strip():
+                chunk.append((number, line))
+            if len(chunk) >= CHUNK_LINES:
+                await take(chunk)
+                chunk = []
+        await take(chunk)
+    except BaseException:
+        results.file.close()
+        raise
+    caller.noted.update(act="add", lines=number, bad_lines=results.bad)
+    return StreamingResponse(_pieces(results.finished()), media_type="application/x-ndjson")
 
 
 def _pieces(file: IO[bytes]) -> Iterator[bytes]:
@@ -96,20 +134,26 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
 
 
 async def _take(
-    service: Service, scope: Scope, chunk: list[tuple[int, bytes]], asked_by: str, results: IO[bytes]
+    service: Service, scope: Scope, asked_by: str, results: Results, chunk: list[tuple[int, bytes]]
 ) -> None:
-    """Plan one chunk and write its result lines."""
-    read = [(number, read_line(line, asked_by)) for number, line in chunk]
+    """Plan one chunk and write its result lines. Lines are parsed in a thread: a batch must not hold the event loop."""
+    read = await asyncio.to_thread(_parsed, chunk, asked_by, service.settings.max_depth)
+    types = await types_of([item[1] for _, item in read if not isinstance(item, str)])
+    read = [(number, item if isinstance(item, str) else unknown_type(item[1], types) or item) for number, item in read]
     planned: dict[int, dict[str, Any]] = {}
     for again in ("never", "failed", "always"):
         group = [(n, item[1]) for n, item in read if not isinstance(item, str) and item[0].again == again]
         if group:
             answers = await plan(service, scope, [asked for _, asked in group], again, None, "")
             planned.update(zip((n for n, _ in group), answers, strict=True))
-    for number, item in read:
-        said = (
-            {"line": number, "reason": "bad_input", "message": item}
-            if isinstance(item, str)
-            else {"line": number, **planned[number]}
-        )
-        results.write(json.dumps(said).encode() + b"\n")
+    said = [
+        {"line": number, "reason": "bad_input", "message": item}
+        if isinstance(item, str)
+        else {"line": number, **planned[number]}
+        for number, item in read
+    ]
+    await asyncio.to_thread(results.write, said)
+
+
+def _parsed(chunk: list[tuple[int, bytes]], asked_by: str, max_depth: int) -> list[Line]:
+    return [(number, read_line(line, asked_by, max_depth)) for number, line in chunk]

@@ -24,7 +24,7 @@ async def list_torrents(
 ) -> View:
     """List torrent jobs, newest first."""
     wanted = listing.JobFilter(job_type=TORRENT, status=status)
-    page = await service.job_page(caller.scope, wanted, after, limit)
+    page = await service.job_page(caller.token, wanted, after, limit)
     return {"jobs": [job_view(job) for job in page.items], "next": page.next}
 
 

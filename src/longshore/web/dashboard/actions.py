@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import Callable
 from typing import Any, Final
@@ -67,7 +68,7 @@ async def add(request: Request, caller: Writer) -> Response:
     """Plan the pasted or dropped lines."""
     service: Service = request.app.state.service
     text = form(request.scope).get("lines", "")
-    requests, bad = _read(text)
+    requests, bad = await asyncio.to_thread(_read, text)  # a large list takes seconds
     if not requests:
         raise Problem(422, "bad_input", bad or "there is nothing to add")
     new = sum(bool(one["created"]) for one in await plan(service, caller.scope, requests, "never", None, ""))
@@ -83,21 +84,17 @@ async def add(request: Request, caller: Writer) -> Response:
 def _read(text: str) -> tuple[list[JobRequest], str]:
     requests: list[JobRequest] = []
     refused: list[BadLine] = []
+    # The readers return requests without line numbers; messages need them.
+    magnets = (number for number, line in enumerate(text.splitlines(), 1) if "magnet:" in line.lower())
     for item in read_list(io.BytesIO(text.encode("utf-8", "replace"))):
         if isinstance(item, BadLine):
             refused.append(item)
         elif (item.url or "").lower().startswith("magnet:"):
-            refused.append(BadLine(_line_of("magnet:", text, len(refused)), MAGNET))
+            refused.append(BadLine(next(magnets, 1), MAGNET))
         else:
             requests.append(item)
     said = "" if not refused else f"line {refused[0].line}: {refused[0].message}"
     return requests, said + (f" (and {len(refused) - 1:,} more)" if len(refused) > 1 else "")
-
-
-def _line_of(word: str, text: str, nth: int) -> int:
-    # The readers return requests without line numbers; messages need them.
-    found = [number for number, line in enumerate(text.splitlines(), 1) if word in line.lower()]
-    return found[min(nth, len(found) - 1)] if found else 1
 
 
 @routes.post("/jobs/act")
@@ -127,7 +124,7 @@ async def act_on_matching(request: Request, caller: Writer) -> Response:
         body = _valid(BulkIn, filter=_valid(JobFilterIn, **named), expected_count=fields.get("expected_count"))
         done = await act_on_all(service, caller, body, act, only_fitting=True)
         return told(request, _said(act, done["count"]), back)
-    count = len(await service.ledger.read_async(fitting_ids, caller.scope, wanted, act))
+    count = len(await service.costly.run(caller.token.root_id, fitting_ids, caller.scope, wanted, act))
     caller.noted.update(only_asked=True)  # a confirmation page changes nothing
     if count == 0 or count > MOST:
         said = f"nothing to {act} among these" if not count else f"more than {MOST:,} jobs match; narrow the filter"

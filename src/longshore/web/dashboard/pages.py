@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
@@ -28,7 +28,7 @@ from longshore.web.dashboard import timeline
 from longshore.web.dashboard.render import environment, query, stamp
 from longshore.web.dashboard.throughput import WINDOWS
 from longshore.web.problems import MEDIA_TYPE, Problem, problem_body
-from longshore.web.security.auth import Admin, Caller, Reader, inside, reads_pages
+from longshore.web.security.auth import Admin, Caller, Reader, inside, reads_pages, split_url
 from longshore.web.serializers import View, artifact_view, as_cli, as_curl, job_view, remedy_of, token_view
 from longshore.web.service import Service
 
@@ -128,7 +128,7 @@ def for_people(scope: AsgiScope, answer: Response) -> Response:
     headers = Headers(scope=scope)
     if answer.media_type != MEDIA_TYPE or not reads_pages(scope, headers):
         return answer
-    sender, asked = urlsplit(headers.get("referer", "")), scope["method"] in ("GET", "HEAD")
+    sender, asked = split_url(headers.get("referer", "")), scope["method"] in ("GET", "HEAD")
     here = sender.netloc == headers.get("host", "") and not asked
     back = inside(sender.path + (f"?{sender.query}" if sender.query else "")) if here else "/"
     body = json.loads(bytes(answer.body))
@@ -196,7 +196,7 @@ async def jobs(service: Service, caller: Caller, request: Request) -> View:
     after = request.query_params.get("after") or None
     counting = request.query_params.get("count") == "1"
     edge = None if after is None else str(service.cursors.read(caller.scope, after))
-    view: View = await service.ledger.read_async(_jobs, caller, wanted, edge, counting=counting)
+    view: View = await service.search(caller.token, wanted, _jobs, caller, wanted, edge, counting=counting)
     view["next"] = service.next_cursor(caller.scope, view["next"])
     view["jobs"] = [service.with_progress(job) for job in view["jobs"]]
     return {"filter": fields, **view}
@@ -207,7 +207,7 @@ def _jobs(tx: Tx, caller: Caller, wanted: listing.JobFilter, after: str | None, 
     page = listing.jobs(tx, caller.scope, wanted, after=after, limit=ROWS)
     # Counters have the number of each status; finer filters are counted only on request, because that reads the rows.
     matching = None
-    if counting or not any(value is not None for value in wanted.params().values()):
+    if counting or not wanted.reads_many():
         matching = listing.count_matching(tx, caller.scope, wanted, at_most=MOST + 1)
     return {
         "counts": {status.value: counted.get(status, 0) for status in Status},
@@ -239,7 +239,7 @@ def _job(tx: Tx, caller: Caller, job_id: str, seal: queries.Seal) -> View:
 
 async def failures(service: Service, caller: Caller, request: Request) -> View:
     """Group the failures."""
-    groups = await service.ledger.read_async(queries.failure_groups, caller.scope)
+    groups = await service.costly.run(caller.token.root_id, queries.failure_groups, caller.scope)
     for group in groups:
         group["jobs_url"] = "/jobs" + query({"status": "failed", "reason": group["reason"], "host": group["host"]})
     return {"groups": groups}
@@ -264,7 +264,7 @@ async def artifacts(service: Service, caller: Caller, request: Request) -> View:
         artifact_type=kind,
     )
     after = request.query_params.get("after") or None
-    page = await service.ledger.read_async(listing.artifacts, caller.scope, wanted, after=after, limit=ROWS)
+    page = await service.search(caller.token, wanted, listing.artifacts, caller.scope, wanted, after=after, limit=ROWS)
     found = [artifact_view(one) for one in page.items]
     return {"filter": {"q": q or None, "artifact_type": kind}, "artifacts": found, "next": page.next}
 
@@ -281,7 +281,7 @@ async def torrents(service: Service, caller: Caller, request: Request) -> View:
     """List torrent jobs."""
     wanted = listing.JobFilter(job_type=TORRENT)
     after = request.query_params.get("after") or None
-    page = await service.job_page(caller.scope, wanted, after, ROWS)
+    page = await service.job_page(caller.token, wanted, after, ROWS)
     return {"jobs": [job_view(one) for one in page.items], "next": page.next}
 
 
@@ -300,7 +300,7 @@ async def system(service: Service, caller: Caller, request: Request) -> View:
         "checks": await health.checks(service),
         "writer_queue": service.ledger.queue_length(),
         "next_due": stamp(due),
-        "streams": sum(service.streams.values()),
+        "streams": service.streams.total(),
     }
 
 

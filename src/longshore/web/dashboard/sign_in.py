@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import time
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
@@ -23,6 +24,7 @@ from longshore.web.security.auth import (
     record,
     refused,
     remote,
+    too_many,
 )
 from longshore.web.service import Service
 
@@ -82,6 +84,9 @@ async def sign_in(request: Request) -> Response:
         return _form_page(request, error=WRONG, status=401)
     if not allows(found[0].scopes, "read"):
         return _form_page(request, error=ONLY_METRICS, status=403)
+    assert service.sign_ins is not None
+    if wait := service.sign_ins.take(found[0].token_id, time.monotonic()):
+        raise too_many(wait, "too many sign-ins with this token")
     return await _open(service, request, found[0], inside(fields.get("next", "/")))
 
 

@@ -11,9 +11,11 @@ import hmac
 import logging
 import math
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import SplitResult, parse_qs, quote, urlsplit
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
@@ -28,6 +30,7 @@ from longshore.domain.policy.tokens import API_PREFIX, SESSION_PREFIX, Token, al
 from longshore.errors import LedgerError
 from longshore.ledger.operations import audit_log, tokens
 from longshore.web.problems import Problem
+from longshore.web.security.bodies import Bodies
 from longshore.web.security.rate_limit import Throttle
 from longshore.web.service import Service
 
@@ -35,6 +38,7 @@ log = logging.getLogger("longshore.web")
 
 COOKIE: Final = "longshore_session"
 PUBLIC: Final = frozenset({"/livez", "/readyz", "/sign-in", "/first", "/favicon.ico"})
+ALWAYS_ANSWERED: Final = "/livez"
 PUBLIC_FOLDER: Final = "/static/"
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 FIRST_RUN: Final = "first-run link"
@@ -50,6 +54,7 @@ class Caller:
     now: Micros  # the ledger's time when the token was looked up
     csrf: str | None = None  # only for a session
     noted: dict[str, Any] = field(default_factory=dict, compare=False)  # what a route did, for the audit log
+    held: ExitStack = field(default_factory=ExitStack, compare=False)  # shares that end with the request
 
     @property
     def who(self) -> str:
@@ -91,21 +96,27 @@ def remote(scope: AsgiScope) -> str:
 class Access:
     """The middleware that authenticates, throttles and writes the audit log."""
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
-        self.app, self.service = app, service
+    def __init__(self, app: ASGIApp, service: Service, bodies: Bodies) -> None:
+        self.app, self.service, self.bodies = app, service, bodies
         settings = service.settings
         self.rate = Throttle(settings.rate_per_s, settings.rate_burst)
         self.wrong = Throttle(settings.wrong_per_minute / 60, settings.wrong_per_minute)
         service.wrong = self.wrong
+        service.sign_ins = Throttle(settings.sign_ins_per_minute / 60, settings.sign_ins_per_minute)
         self._used: dict[str, int] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Serve one request if its token allows it."""
-        if scope["type"] != "http" or is_public(scope["path"]):
+        headers = Headers(scope=scope)
+        if scope["type"] != "http" or scope["path"] == ALWAYS_ANSWERED:
             await self.app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
+        if is_public(scope["path"]):
+            with self._as_stranger():
+                bounded = await self.bodies.bounded(scope, headers, receive, anonymous=True)
+                await self.app(scope, bounded, send)
+            return
         secret, by_cookie = credentials(headers)
         if not secret and wants_page(scope, headers):
             await to_sign_in(scope)(scope, receive, send)
@@ -117,11 +128,25 @@ class Access:
                 await to_sign_in(scope)(scope, receive, send)
                 return
             raise
-        if by_cookie and scope["method"] not in SAFE:
-            check_csrf(scope, headers, caller)
-        scope["state"]["caller"] = caller
-        self._note_use(caller.token, caller.now)
-        await self.app(scope, receive, self._audited(scope, caller, send))
+        with caller.held:
+            self.service.requests.admit(caller)
+            bounded = await self.bodies.bounded(scope, headers, receive, anonymous=False)
+            if by_cookie and scope["method"] not in SAFE:
+                check_csrf(scope, headers, caller)
+            scope["state"]["caller"] = caller
+            self._note_use(caller.token, caller.now)
+            await self.app(scope, bounded, self._audited(scope, caller, send))
+
+    @contextmanager
+    def _as_stranger(self) -> Iterator[None]:
+        # Requests without a token may not take all places: the others are for requests with one.
+        if self.service.strangers >= self.service.settings.anonymous_requests:
+            raise Problem(503, "busy", "too many requests without a token", headers={"Retry-After": "5"})
+        self.service.strangers += 1
+        try:
+            yield
+        finally:
+            self.service.strangers -= 1
 
     async def caller(self, scope: AsgiScope, secret: str, by_cookie: bool) -> Caller:
         """Look up the caller of a secret; unknown, expired and revoked secrets get the same response."""
@@ -133,13 +158,13 @@ class Access:
                 401, "unauthorized", "a valid token is needed", headers={"WWW-Authenticate": 'Bearer realm="longshore"'}
             )
         token, now = found
-        if wait := self.rate.take(token.token_id, time.monotonic()):
+        if wait := self.rate.take(token.root_id, time.monotonic()):
             raise too_many(wait, "too many requests with this token")
         return Caller(token, now, csrf_token(secret) if by_cookie else None)
 
     def _note_use(self, token: Token, now: Micros) -> None:
         # Coalesced: a token in use causes one small write a minute, not one per request.
-        used = token.parent_id or token.token_id  # use of a session counts as use of its token
+        used = token.root_id  # use of a session counts as use of its token
         if now - self._used.get(used, 0) < self.service.settings.used_every_s * 1_000_000:
             return
         if len(self._used) > 10_000:
@@ -247,12 +272,20 @@ def to_sign_in(scope: AsgiScope) -> RedirectResponse:
     return RedirectResponse("/sign-in?next=" + quote(back), 303)
 
 
+def split_url(text: str) -> SplitResult:
+    """Split a URL from a header; one that is not valid, such as `http://[`, has no parts."""
+    try:
+        return urlsplit(text)
+    except ValueError:
+        return SplitResult("", "", "", "", "")
+
+
 def check_site(headers: Headers) -> None:
     """Reject requests that a browser sends for another site's page, by one of three headers (none: not a browser)."""
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Problem(403, "csrf", "this request came from another site")
     sender = headers.get("origin") or headers.get("referer")
-    if sender and urlsplit(sender).netloc.lower() != headers.get("host", "").lower():
+    if sender and split_url(sender).netloc.lower() != headers.get("host", "").lower():
         raise Problem(403, "csrf", "this request came from another site")
 
 

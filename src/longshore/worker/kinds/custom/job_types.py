@@ -13,8 +13,9 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol, TypeVar
 
@@ -165,12 +166,19 @@ def job_type(
     return declare
 
 
-def own_key(scope: Scope, job_type: str, input_sha256: list[str], params: dict[str, Any]) -> str:
+def own_key(
+    scope: Scope,
+    job_type: str,
+    input_sha256: list[str],
+    params: dict[str, Any],
+    types: Mapping[str, JobType] | None = None,
+) -> str:
     """Return a job's key: a hash of its inputs' bytes, its parameters and its type's version.
 
-    The submitting process need not have the handler installed; the key then does not include a version.
+    The submitting process need not have the handler installed; the key then does not include a version. A caller that
+    makes many keys passes the known types.
     """
-    kind = known_types().get(job_type)
+    kind = (known_types() if types is None else types).get(job_type)
     identity: dict[str, Any] = {"params": params} | ({"version": kind.version} if kind else {})
     return content_key(*scope, job_type, input_sha256, identity)
 
@@ -181,7 +189,9 @@ def known_types() -> dict[str, JobType]:
     return dict(_types)
 
 
+@cache
 def _load_entry_points() -> None:
+    # Once per process: the search reads the metadata of every installed package, which takes milliseconds.
     from importlib.metadata import entry_points
 
     for point in entry_points(group=GROUP):
