@@ -58,6 +58,7 @@ INSIDE = {
 # Methods of Ledger that are not named after a verb: how verbs are run, or other names for plan, claim, renew and settle.
 OTHER_METHODS = {
     "apply_migration", "claim_async", "close", "plan_begun", "give_up", "silent_s", "now", "queue_length", "read", "read_async",
+    "read_costly_async",
     "write_async", "write",
 }  # fmt: skip
 STRANGERS = {"another tenant": Scope("b", "p"), "another project": Scope("a", "q")}

@@ -388,6 +388,7 @@ def test_a_handler_sees_allowed_and_declared_variables_only(depot: Depot, monkey
 
 def test_limits_of_one_type_do_not_stay_for_the_next(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "OWN_AT_ONCE", 1)
+    monkeypatch.setattr(process_pool, "GROWN_KIB", 1 << 40)  # a child inherits the peak memory of its parent
     small = depot.submit("t_limits_small", priority=10)
     large = depot.submit("t_limits")
     assert depot.run().completed == 2
