@@ -23,8 +23,9 @@ from longshore.ledger import Intent, Ledger, Move
 from longshore.ledger.operations import tokens
 from longshore.store import Staged, Store, open_store
 from longshore.web.app import make_app
+from longshore.web.connections import Connections
 from longshore.web.metrics import Metrics
-from longshore.web.server import listening
+from longshore.web.server import config_of, listening
 from longshore.web.server_options import ServerOptions
 from longshore.web.service import Service
 
@@ -138,8 +139,8 @@ class Site:
         listener = listening(self.settings)
         self.port = listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        config = uvicorn.Config(self.app, log_config=None, access_log=False, lifespan="off", server_header=False)
-        self._server = server = uvicorn.Server(config)
+        self.connections = Connections(self.settings)
+        self._server = server = uvicorn.Server(config_of(self.app, self.connections))
         listener.listen(1024)  # connections queue from here on; nobody has to wait for the loop
         self._ready.set()
         await server._serve([listener])

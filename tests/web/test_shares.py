@@ -170,19 +170,27 @@ def test_a_body_without_a_token_is_small(site: Site, kind: str) -> None:
     assert site.stranger().post("/sign-in", form={"token": "x" * 1000}).status == 401
 
 
-def test_requests_without_a_token_leave_places_for_the_others(start: Start) -> None:
-    site = start(anonymous_requests=5)
+def test_bodies_without_a_token_leave_places_for_the_others(start: Start) -> None:
+    site = start(anonymous_bodies=5)
     head = ("POST /sign-in HTTP/1.1", "Content-Type: application/x-www-form-urlencoded", "Content-Length: 1000")
     slow = [sent(site, *head) for _ in range(5)]
-    eventually(lambda: site.service.strangers == 5, "the places of strangers are taken", 60)
-    busy = site.stranger().get("/sign-in")
+    eventually(lambda: site.service.strangers.total() == 5, "the places of strangers are taken", 60)
+    busy = site.stranger().post("/sign-in", form={"token": "x"})
     assert (busy.status, busy.json()["reason"]) == (503, "busy")
     assert busy.headers["x-frame-options"] == "DENY"
     assert site.stranger().get("/livez").status == 200
+    assert site.stranger().get("/sign-in").status == 200
     assert site.client("read").get("/api/v1/stats").status == 200
     for connection in slow:
         connection.close()
-    eventually(lambda: site.stranger().get("/sign-in").status == 200, "the places are free again", 30)
+    eventually(lambda: not site.service.strangers, "the places are free again", 30)
+
+
+def test_a_body_without_a_token_has_a_deadline(start: Start) -> None:
+    site = start(head_timeout_s=0.3)
+    head = ("POST /sign-in HTTP/1.1", "Content-Type: application/x-www-form-urlencoded", "Content-Length: 1000")
+    with contextlib.closing(sent(site, *head, body=b"token=")) as connection:
+        assert status_of(connection) == 408
 
 
 # ---- costly reads

@@ -375,6 +375,12 @@ class ServeSettings(Section):
     names: tuple[str, ...] = key(
         (), "names it may be asked under besides loopback's own; none: any name, but on loopback only `localhost`"
     )
+    connections: int = key(2000, "open connections; beyond them the oldest idle one is closed", least=8)
+    connections_per_address: int = key(1000, "the same for one address", least=4)
+    head_timeout_s: float = key(10.0, "longest time for the head of a request, or a body without a token", least=0.01)
+    min_upload_bytes_s: float = key(100.0, "slowest body of a request, measured over 10 seconds", least=0)
+    requests_per_token: int = key(200, "requests of one token and its sessions at the same time", least=1)
+    waits_per_token: int = key(64, "those of them that wait for a job (`?wait=`)", least=1)
     log_level: str = key("info", "least level that it logs: `debug`, `info`, `warning` or `error`")
     log_format: str = key("text", "how it logs: `text`, or `json` lines")
 

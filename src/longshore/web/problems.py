@@ -46,6 +46,7 @@ _TITLES: Final = {
     404: "Not found",
     405: "Method not allowed",
     406: "Not acceptable",
+    408: "Request timeout",
     409: "Conflict",
     411: "Length required",
     412: "Precondition failed",

@@ -10,19 +10,25 @@ import secrets
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, cast
 
 import uvicorn
+from fastapi import FastAPI
 
 from longshore.depot import AsyncDepot
+from longshore.domain.policy.open_files import wanted
 from longshore.domain.run_events import RunEvent
 from longshore.ledger.operations import tokens
 from longshore.web.app import make_app
+from longshore.web.connections import Connection, Connections
 from longshore.web.metrics import Metrics
 from longshore.web.security.middleware import is_loopback
 from longshore.web.serve_log import log_job
 from longshore.web.server_options import ServerOptions
 from longshore.web.service import Service
+from longshore.worker.open_files import raised
 
 log = logging.getLogger("longshore.web")
 
@@ -119,6 +125,33 @@ def notify_systemd(state: str) -> None:
             line.sendto(state.encode(), address)
 
 
+def within_open_files(depot: AsyncDepot, settings: ServerOptions) -> ServerOptions:
+    """Raise the limit of open files for the connections, or allow only half of it to them."""
+    needed = settings.connections + wanted(depot.settings.transfer.concurrency)
+    if (limit := raised(needed)) >= needed:
+        return settings
+    connections = max(8, min(settings.connections, limit // 2))
+    log.warning("%d open files are allowed: no more than %d connections; raise `ulimit -n`", limit, connections)
+    return replace(settings, connections=connections)
+
+
+def config_of(app: FastAPI, table: Connections) -> uvicorn.Config:
+    """Return uvicorn's configuration: HTTP/1.1 with our deadlines and limits of connections."""
+    return uvicorn.Config(
+        app,
+        http=cast("Any", partial(Connection, table)),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        lifespan="off",
+        timeout_graceful_shutdown=int(DRAIN_S),
+        h11_max_incomplete_event_size=65_536,
+        proxy_headers=False,
+    )
+
+
 async def serve(
     depot: AsyncDepot, settings: ServerOptions, say: Callable[[str, str | None], None], *, link: bool = False
 ) -> int:
@@ -133,19 +166,7 @@ async def serve(
         notify_systemd("READY=1")
         say(url, f"{url}/first?code={service.first_code}" if service.first_code else None)
 
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=True,
-        lifespan="off",
-        timeout_graceful_shutdown=int(DRAIN_S),
-        limit_concurrency=2000,
-        h11_max_incomplete_event_size=65_536,
-        proxy_headers=False,
-    )
-    server = Server(config, service, ready)
+    server = Server(config_of(app, Connections(within_open_files(depot, settings))), service, ready)
     with server.obeyed(depot):
         async with beside(depot, settings, server):
             await server.serve([listener])

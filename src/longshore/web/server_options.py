@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from longshore.domain.settings import ServeSettings
+
 MIB = 1 << 20
 
 
@@ -30,7 +32,14 @@ class ServerOptions:
     wrong_per_minute: int = 20  # wrong tokens per address before it has to wait
     sign_ins_per_minute: int = 30  # per token
     streams_per_token: int = 16  # open event streams
-    waits_per_token: int = 64  # requests with `?wait=`
-    requests_per_token: int = 200  # at the same time
-    anonymous_requests: int = 256  # at the same time; the other places are for requests with a token
+    waits_per_token: int = ServeSettings.waits_per_token
+    requests_per_token: int = ServeSettings.requests_per_token
+    anonymous_bodies: int = 256  # at the same time; the other places are for requests with a token
+    anonymous_bodies_per_address: int = 32
+    connections: int = ServeSettings.connections
+    connections_per_address: int = ServeSettings.connections_per_address
+    head_timeout_s: float = ServeSettings.head_timeout_s
+    min_upload_bytes_s: float = ServeSettings.min_upload_bytes_s
+    body_window_s: float = 10.0  # over which that speed is measured
+    unread_s: float = 60.0  # longest time that a client may leave an answer unread
     used_every_s: float = 60.0  # how often a token's last use is written

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -49,7 +50,7 @@ class Service:
     streams: Shares = field(init=False)
     waits: Shares = field(init=False)
     requests: Shares = field(init=False)
-    strangers: int = 0  # requests without a token that are being served
+    strangers: Counter[str] = field(default_factory=Counter)  # bodies without a token that are being read, by address
     job_waits: JobWaits = field(init=False)
     costly: CostlyReads = field(init=False)
     ticks: dict[Scope, float] = field(default_factory=dict)  # when this process last reported progress, by scope

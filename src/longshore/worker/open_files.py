@@ -17,7 +17,7 @@ def within_the_limit(settings: Settings, batch_items: int) -> tuple[Settings, Sh
     The soft limit is raised first if it is too low.
     """
     concurrency = settings.transfer.concurrency
-    limit = _raised(wanted(concurrency))
+    limit = raised(wanted(concurrency))
     found = share(limit, concurrency=concurrency, batch_items=batch_items)
     if found.transfers < concurrency:
         log.warning(
@@ -30,7 +30,7 @@ def within_the_limit(settings: Settings, batch_items: int) -> tuple[Settings, Sh
     return settings, found
 
 
-def _raised(needed: int) -> int:
+def raised(needed: int) -> int:
     """Return the limit of open files, raised to what is needed if the hard limit allows it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:

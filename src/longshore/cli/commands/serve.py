@@ -53,6 +53,12 @@ def command(
         names=names or call.settings.serve.names,
         workers=not no_workers,
         secure_cookies=secure_cookies,
+        connections=call.settings.serve.connections,
+        connections_per_address=call.settings.serve.connections_per_address,
+        head_timeout_s=call.settings.serve.head_timeout_s,
+        min_upload_bytes_s=call.settings.serve.min_upload_bytes_s,
+        requests_per_token=call.settings.serve.requests_per_token,
+        waits_per_token=call.settings.serve.waits_per_token,
     )
     level = {-1: "warning", 0: call.settings.serve.log_level, 1: "debug"}[max(-1, min(call.verbosity, 1))]
     log_to(sys.stderr, level, call.settings.serve.log_format)

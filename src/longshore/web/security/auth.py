@@ -11,8 +11,7 @@ import hmac
 import logging
 import math
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 from urllib.parse import SplitResult, parse_qs, quote, urlsplit
@@ -112,10 +111,10 @@ class Access:
         if scope["type"] != "http" or scope["path"] == ALWAYS_ANSWERED:
             await self.app(scope, receive, send)
             return
+        if scope["state"].get("extra"):
+            raise Problem(503, "busy", "too many connections", headers={"Retry-After": "5", "Connection": "close"})
         if is_public(scope["path"]):
-            with self._as_stranger():
-                bounded = await self.bodies.bounded(scope, headers, receive, anonymous=True)
-                await self.app(scope, bounded, send)
+            await self.app(scope, await self._body_of_stranger(scope, headers, receive), send)
             return
         secret, by_cookie = credentials(headers)
         if not secret and wants_page(scope, headers):
@@ -137,16 +136,26 @@ class Access:
             self._note_use(caller.token, caller.now)
             await self.app(scope, bounded, self._audited(scope, caller, send))
 
-    @contextmanager
-    def _as_stranger(self) -> Iterator[None]:
-        # Requests without a token may not take all places: the others are for requests with one.
-        if self.service.strangers >= self.service.settings.anonymous_requests:
+    async def _body_of_stranger(self, scope: AsgiScope, headers: Headers, receive: Receive) -> Receive:
+        """Read a body without a token: a small one, soon, and few at a time, so that they do not take all places."""
+        strangers, address, settings = self.service.strangers, remote(scope), self.service.settings
+        if scope["method"] in SAFE:
+            return await self.bodies.bounded(scope, headers, receive, anonymous=True)
+        if (
+            strangers.total() >= settings.anonymous_bodies
+            or strangers[address] >= settings.anonymous_bodies_per_address
+        ):
             raise Problem(503, "busy", "too many requests without a token", headers={"Retry-After": "5"})
-        self.service.strangers += 1
+        strangers[address] += 1
         try:
-            yield
+            async with asyncio.timeout(settings.head_timeout_s):
+                return await self.bodies.bounded(scope, headers, receive, anonymous=True)
+        except TimeoutError:
+            raise Problem(408, "too_slow", "the body came too slowly", headers={"Connection": "close"}) from None
         finally:
-            self.service.strangers -= 1
+            strangers[address] -= 1
+            if not strangers[address]:
+                del strangers[address]
 
     async def caller(self, scope: AsgiScope, secret: str, by_cookie: bool) -> Caller:
         """Look up the caller of a secret; unknown, expired and revoked secrets get the same response."""
