@@ -12,7 +12,7 @@ from longshore.ledger import Ledger
 from longshore.ledger.operations import hosts
 from longshore.ledger.operations.give_up_host import GivenUpHost, give_up_host
 from longshore.ledger.operations.hosts import given_up_hosts, hop, rests
-from longshore.ledger.queries.due_work import waits, work_due
+from longshore.ledger.queries.due_work import Wait, waits, waits_of, work_due
 from tests.ledger.acts import HOME, held, lease, plan, settle
 from tests.support.ledgers import Clock
 
@@ -147,10 +147,23 @@ def test_what_a_run_waits_for(ledger: Ledger, clock: Clock) -> None:
     rest = Blame(resting, "http_503", heard=True, rest_s=900.0)
     settle(ledger, one, Deferred("http_503", "x", 900.0, blames=(rest,)))
     assert ledger.read(rests, resting, defaults=MANNERS)
-    found = {(wait.host, wait.reason): wait for wait in ledger.read(waits, HOME, "w")}
+    found = {(wait.host, wait.reason): wait for wait in ledger.read(waits, HOME, "w", MANNERS)}
     assert found[resting, "http_503"].jobs == 1
     assert found[resting, "http_503"].until == clock.now + 900_000_000
     assert found[None, "leased"].jobs == 1
+
+
+def test_a_run_waits_for_a_host_whose_breaker_is_open(ledger: Ledger, clock: Clock) -> None:
+    """Its rest is decided by its faults and written nowhere, and runs of named jobs park no lanes."""
+    job_ids = plan(ledger, 5)
+    fail(ledger, 3)
+    failed_at = clock.now
+    clock.sleep(1)
+    rest = Wait("h.example", "connect", failed_at + 30_000_000, 5)
+    assert ledger.read(waits, HOME, "w", MANNERS) == [rest]
+    assert ledger.read(waits_of, HOME, "w", MANNERS, job_ids) == [rest]
+    clock.sleep(30)
+    assert ledger.read(waits_of, HOME, "w", MANNERS, job_ids[3:]) == []
 
 
 def test_faults_speak_for_the_jobs_that_were_asked_for(ledger: Ledger, clock: Clock) -> None:

@@ -149,8 +149,8 @@ class BackgroundTasks:
         """Return what the jobs of this run wait for: the named ones, or all."""
         tools, scope, named = self._tools, self._worker.scope, self._worker.unclaimed
         if named is None:
-            return await tools.ledger.read_async(waits, scope, tools.owner)
-        return await tools.ledger.read_async(waits_of, scope or Scope(), tools.owner, named)
+            return await tools.ledger.read_async(waits, scope, tools.owner, tools.hosts)
+        return await tools.ledger.read_async(waits_of, scope or Scope(), tools.owner, tools.hosts, named)
 
     def _tell_silence(self) -> None:
         """Report hosts that do not answer, each repeatedly at intervals."""

@@ -121,7 +121,7 @@ def _list(call: Call) -> int:
     rows: list[dict[str, Any]] = []
     after = ""
     with call.ledger() as ledger:
-        waiting = _waiting(call, ledger)
+        waiting = _waiting(call, ledger, limits)
         while page := ledger.read(hosts.hosts, after, PAGE):
             rows += [_facts(one, ledger.now(), limits, waiting) for one in page]
             after = page[-1].host
@@ -145,7 +145,8 @@ def _show(call: Call, ledger: Ledger, host: str, *, is_new: bool) -> None:
     found = ledger.read(all_tenants.host, host)
     if found is None:
         raise NotFound(f"{host} was not asked yet and has no limits of its own", hint="`longshore hosts` lists hosts")
-    facts = _facts(found, ledger.now(), hosts_with_profiles(call.settings), _waiting(call, ledger))
+    limits = hosts_with_profiles(call.settings)
+    facts = _facts(found, ledger.now(), limits, _waiting(call, ledger, limits))
     if call.json:
         call.output.record("host", facts)
         return
@@ -155,12 +156,12 @@ def _show(call: Call, ledger: Ledger, host: str, *, is_new: bool) -> None:
         call.output.text(f"{name:<12} {_shown(value)}")
 
 
-def _waiting(call: Call, ledger: Ledger) -> dict[str, int]:
+def _waiting(call: Call, ledger: Ledger, limits: HostsSettings) -> dict[str, int]:
     """Count the jobs of this tenant and project that wait for each host."""
     from longshore.ledger.queries.due_work import waits
 
     counted: dict[str, int] = {}
-    found: list[Wait] = ledger.read(waits, call.scope, "", PAGE)
+    found: list[Wait] = ledger.read(waits, call.scope, "", limits, PAGE)
     for wait in found:
         if wait.host:
             counted[wait.host] = counted.get(wait.host, 0) + wait.jobs

@@ -62,9 +62,10 @@ def _text(
 
 def _waiting(call: Call, ledger: Ledger) -> list[dict[str, Any]]:
     """Return which hosts jobs wait for, why and until when; most jobs first."""
+    from longshore.depot.derived_settings import hosts_with_profiles
     from longshore.ledger.queries.due_work import waits
 
-    now = ledger.now()
+    now, limits = ledger.now(), hosts_with_profiles(call.settings)
     return [
         {
             "host": wait.host,
@@ -72,6 +73,6 @@ def _waiting(call: Call, ledger: Ledger) -> list[dict[str, Any]]:
             "until": moment(wait.until) if wait.until is not None else None,
             "jobs": wait.jobs,
         }
-        for wait in ledger.read(waits, call.scope, "", HOSTS)
+        for wait in ledger.read(waits, call.scope, "", limits, HOSTS)
         if wait.host and (wait.until is None or wait.until > now)
     ]

@@ -152,8 +152,13 @@ def hop(tx: Tx, lease: Lease, host: str, *, defaults: HostsSettings, trail: str 
 
 def rests(tx: Tx, host: str, *, defaults: HostsSettings) -> bool:
     """Return whether nothing may be asked of a host now. Only reads."""
+    return rest_of(tx, host, defaults=defaults) is not None
+
+
+def rest_of(tx: Tx, host: str, *, defaults: HostsSettings) -> Micros | None:
+    """Return until when nothing may be asked of a host; None: it does not rest. Only reads."""
     row = tx.one("host_row", host=host)
-    return rests_until(_facts_of(HostRow._make(row) if row else None, host), defaults, tx.now) is not None
+    return rests_until(_facts_of(HostRow._make(row) if row else None, host), defaults, tx.now)
 
 
 def given_up_hosts(tx: Tx, *, defaults: HostsSettings) -> dict[str, Micros]:

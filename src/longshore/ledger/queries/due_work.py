@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 from longshore.domain.model import Artifact, Job, Micros, Scope, Status
 from longshore.domain.policy.host_limits import NEVER
+from longshore.domain.settings import HostsSettings
+from longshore.ledger.operations.hosts import rest_of
 from longshore.ledger.queries.lookup import scope_values
 from longshore.ledger.rows import artifact_of, job_of
 from longshore.ledger.transaction import Tx
@@ -55,33 +57,39 @@ class Wait(NamedTuple):
     jobs: int
 
 
-def waits(tx: Tx, scope: Scope | None, owner: str, many: int = 5) -> list[Wait]:
+def waits(tx: Tx, scope: Scope | None, owner: str, defaults: HostsSettings, many: int = 5) -> list[Wait]:
     """Return what a run waits for: hosts that rest or are full, times to wait, leases of other workers. Most jobs first."""
     found: dict[tuple[str | None, str], Wait] = {}
+    known = {"now": tx.now, "never": NEVER}
     for where in [scope] if scope else scopes_known(tx)[:SCOPES]:
         tx.enter(where.tenant_id)
         for name, given in _WAITS.items():
-            known = {"now": tx.now, "never": NEVER}
             rows = tx.all(name, many=many, **{word: known[word] for word in given}, **where._asdict())
-            for host, reason, until, jobs in rows:
-                if jobs:
-                    _add_wait(found, Wait(host or None, reason or "host_busy", None if until >= NEVER else until, jobs))
+            for wait in _timed(tx, rows, defaults):
+                _add_wait(found, wait)
         leased, until = tx.one("waits_leased", owner=owner, **where._asdict()) or (0, None)
         if leased:
             _add_wait(found, Wait(None, "leased", until, leased))
     return sorted(found.values(), key=lambda wait: -wait.jobs)[:many]
 
 
-def waits_of(tx: Tx, scope: Scope, owner: str, job_ids: Sequence[str], many: int = 5) -> list[Wait]:
+def waits_of(
+    tx: Tx, scope: Scope, owner: str, defaults: HostsSettings, job_ids: Sequence[str], many: int = 5
+) -> list[Wait]:
     """Return what named jobs wait for. Most jobs first."""
     tx.enter(scope.tenant_id)
     given = {"job_ids": json.dumps(list(job_ids)), "owner": owner, "now": tx.now, "never": NEVER, "many": many}
-    rows = tx.all("waits_named", **given, **scope._asdict())
-    timed = ((host, reason, until, jobs) for host, reason, until, jobs in rows if until is not None)
-    return [
-        Wait(host or None, reason or "host_busy", None if until >= NEVER else until, n)
-        for host, reason, until, n in timed
-    ]
+    return list(_timed(tx, tx.all("waits_named", **given, **scope._asdict()), defaults))
+
+
+def _timed(tx: Tx, rows: Iterable[Sequence[Any]], defaults: HostsSettings) -> Iterator[Wait]:
+    """Make records of the rows. Where the host of a job rests beyond the job's own time, its rest counts; without a time
+    nothing waits."""
+    for host, reason, until, jobs in rows:
+        rest = rest_of(tx, host, defaults=defaults) if host else None
+        ends = max((end for end in (until, rest) if end is not None), default=None)
+        if jobs and ends is not None:
+            yield Wait(host or None, reason or "host_busy", None if ends >= NEVER else ends, jobs)
 
 
 def _add_wait(found: dict[tuple[str | None, str], Wait], wait: Wait) -> None:

@@ -117,19 +117,21 @@ SELECT l.host, CASE WHEN h.paused = 1 THEN 'paused' WHEN h.cooldown_until > :now
  ORDER BY 4 DESC, l.host LIMIT :many
 
 -- waits_resting --
--- Jobs of hosts that rest or are paused, whose lanes no claim has parked yet.
-SELECT h.host, CASE WHEN h.paused = 1 THEN 'paused' ELSE h.reason END, CASE WHEN h.paused = 1 THEN :never ELSE h.cooldown_until END,
+-- Jobs of hosts that rest, may rest after faults (no time: `rests_until` decides) or are paused, whose lanes no claim has
+-- parked yet. Runs of named jobs park no lanes.
+SELECT h.host, CASE WHEN h.paused = 1 THEN 'paused' ELSE h.reason END, CASE WHEN h.paused = 1 THEN :never WHEN h.failures = 0 THEN h.cooldown_until END,
        (SELECT count(*) FROM jobs AS j WHERE j.lane_id = l.lane_id AND j.ready = 1)
   FROM hosts AS h JOIN lanes AS l ON l.host = h.host AND l.tenant_id = :tenant_id AND l.project_id = :project_id
- WHERE (h.paused = 1 OR h.cooldown_until > :now) AND l.ready = 1 AND l.parked_until IS NULL
+ WHERE (h.paused = 1 OR h.cooldown_until > :now OR h.failures > 0) AND l.ready = 1 AND l.parked_until IS NULL
  ORDER BY 4 DESC, h.host LIMIT :many
 
 -- waits_named --
--- What the given jobs wait for: leases of others, hosts that rest, times. Jobs that can be claimed now have no time.
+-- What the given jobs wait for: leases of others, hosts that rest, times. Jobs that can be claimed now have no time, nor
+-- have those of a host with faults: `rests_until` decides.
 SELECT CASE WHEN j.lease_until IS NOT NULL THEN '' ELSE j.host END,
        CASE WHEN j.lease_until IS NOT NULL THEN 'leased' WHEN h.paused = 1 THEN 'paused' WHEN j.next_attempt_at IS NOT NULL THEN j.error_code
             WHEN h.cooldown_until > :now OR h.failures > 0 THEN h.reason ELSE 'host_busy' END,
-       min(COALESCE(j.lease_until, j.next_attempt_at, l.parked_until, CASE WHEN h.paused = 1 THEN :never ELSE h.cooldown_until END)), count(*)
+       min(COALESCE(j.lease_until, j.next_attempt_at, l.parked_until, CASE WHEN h.paused = 1 THEN :never WHEN h.failures = 0 THEN h.cooldown_until END)), count(*)
   FROM {each job_ids} AS w CROSS JOIN jobs AS j LEFT JOIN lanes AS l ON l.lane_id = j.lane_id LEFT JOIN hosts AS h ON h.host = j.host
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = w.value
    AND (j.status = 'pending' OR j.status = 'processing') AND (j.lease_owner IS NULL OR j.lease_owner <> :owner)
@@ -139,7 +141,7 @@ SELECT CASE WHEN j.lease_until IS NOT NULL THEN '' ELSE j.host END,
 SELECT CASE WHEN j.lease_until IS NOT NULL THEN '' ELSE j.host END,
        CASE WHEN j.lease_until IS NOT NULL THEN 'leased' WHEN h.paused = 1 THEN 'paused' WHEN j.next_attempt_at IS NOT NULL THEN j.error_code
             WHEN h.cooldown_until > :now OR h.failures > 0 THEN h.reason ELSE 'host_busy' END,
-       min(COALESCE(j.lease_until, j.next_attempt_at, l.parked_until, CASE WHEN h.paused = 1 THEN :never ELSE h.cooldown_until END)), count(*)
+       min(COALESCE(j.lease_until, j.next_attempt_at, l.parked_until, CASE WHEN h.paused = 1 THEN :never WHEN h.failures = 0 THEN h.cooldown_until END)), count(*)
   FROM jobs AS j LEFT JOIN lanes AS l ON l.lane_id = j.lane_id LEFT JOIN hosts AS h ON h.host = j.host
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id IN (SELECT value FROM {each job_ids})
    AND j.status IN ('pending', 'processing') AND (j.lease_owner IS NULL OR j.lease_owner <> :owner)
