@@ -360,7 +360,7 @@ def test_an_end_that_is_being_written_keeps_nobody_from_coming(
 ) -> None:
     """One more than the leases it may hold is fetched while not a single end is in the ledger yet."""
     depot = make_depot(transfer={"concurrency": 1})
-    leases = depot.settings.transfer.concurrency + depot.aio.runtime.ahead
+    leases = depot.settings.transfer.concurrency + depot.aio.runtime.ahead.least
     urls = [origin.add(f"/{n}", Thing(stamped(n, 9_000))) for n in range(leases + 1)]
     depot.add(urls)
     written, write = threading.Event(), Settler._patiently

@@ -22,8 +22,10 @@ from longshore.depot.queries import Queries
 from longshore.depot.runner import Runner
 from longshore.depot.uploads import Uploads
 from longshore.domain.model import Scope
+from longshore.domain.policy.leases_ahead import LeasesAhead
 from longshore.errors import NoDepot, Unavailable
 from longshore.ledger import Ledger
+from longshore.ledger.ledger import is_postgres
 from longshore.store.durability import filesystem
 from longshore.worker.liveness import Liveness, new_owner
 from longshore.worker.runtime import BATCH_ITEMS, Runtime
@@ -177,14 +179,12 @@ def open_runtime(settings: Settings, *, create: bool, store_lost: bool = False) 
     )
 
 
-def leases_ahead(settings: Settings) -> int:
+def leases_ahead(settings: Settings) -> LeasesAhead:
     """Return how many leases a worker claims beyond the running jobs: leases are cheap, but block other workers.
 
     On one machine all workers share disk and CPU anyway: claim as many as fill one batch of the publisher. With more,
-    the threads of the process only contend (ADR 6). On several machines, leases that wait in one worker leave others
-    idle: claim fewer ahead, more often.
+    the threads of the process only contend (ADR 6). On several machines the worker's pace decides.
     """
     place, at_once = derived_settings.ledger_place(settings), settings.transfer.concurrency
-    if isinstance(place, str) and place.startswith(("postgresql://", "postgres://")):
-        return 3 * at_once
-    return max(3 * at_once, min(31 * at_once, BATCH_ITEMS - at_once))
+    most = max(3 * at_once, min(31 * at_once, BATCH_ITEMS - at_once))
+    return LeasesAhead(3 * at_once if is_postgres(place) else most, most)

@@ -247,7 +247,7 @@ class Worker:
             job_ids=None if self._named is None else tuple(self._named),
             defaults=self._tools.hosts,
             max_claims=settings.retry.max_claims,
-            ahead=self._tools.ahead,
+            ahead=self._tools.ahead.count(time.monotonic()),
             at_once=settings.transfer.concurrency,
         )
         failpoints.hit("claim.after")
@@ -263,7 +263,7 @@ class Worker:
     def _places(self) -> int:
         """Return how many leases to claim now: a batch, or 0. Leases at slow hosts get extra slots, so that they never
         prevent other claims; if these are used up as well, waiting leases at slow hosts are released."""
-        total = self._settings.transfer.concurrency + self._tools.ahead
+        total = self._settings.transfer.concurrency + self._tools.ahead.count(time.monotonic())
         places = total - len(self._held) + self._ending
         slow_hosts = self._tools.transfer_slots.slow_hosts
         if not slow_hosts:
@@ -396,6 +396,7 @@ class Worker:
             self._ending -= 1
             if over:
                 self._progress_at = time.monotonic()
+                self._tools.ahead.ended(self._progress_at)
                 self._patience.moved()
             elif self._named is not None:
                 self._named[lease.job_id] = None

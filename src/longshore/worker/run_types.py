@@ -11,6 +11,7 @@ from longshore.domain.model import Lease, Scope
 from longshore.domain.outcomes import Outcome
 
 if TYPE_CHECKING:
+    from longshore.domain.policy.leases_ahead import LeasesAhead
     from longshore.domain.settings import HostsSettings, Settings
     from longshore.ledger import Ledger
     from longshore.worker.event_reporter import EventReporter
@@ -93,7 +94,7 @@ class WorkerContext:
     handlers: Handlers
     hosts: HostsSettings
     settings: Settings
-    ahead: int  # leases that may be held beyond the running ones, so that claims and publishing come in batches
+    ahead: LeasesAhead  # leases that may be held beyond the running ones, so that claims and publishing come in batches
     owner: str
     watch: EventReporter
     clean: Cleaner  # after an attempt was settled

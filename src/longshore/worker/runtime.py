@@ -8,7 +8,7 @@ import shutil
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +32,7 @@ from longshore.worker.silent_transfers import SilentTransfers
 from longshore.worker.transfer_slots import TransferSlots
 
 if TYPE_CHECKING:
+    from longshore.domain.policy.leases_ahead import LeasesAhead
     from longshore.domain.policy.network import NetworkPolicy
     from longshore.domain.settings import HostsSettings, Settings
     from longshore.ledger import Ledger
@@ -51,7 +52,7 @@ class Runtime:
     ledger: Ledger
     store: Store
     settings: Settings
-    ahead: int  # leases a worker may hold beyond the running ones
+    ahead: LeasesAhead  # leases a worker may hold beyond the running ones
     policy: NetworkPolicy
     hosts: HostsSettings
     liveness: Liveness
@@ -89,7 +90,7 @@ async def open_worker(
                 handlers=handlers,
                 hosts=runtime.hosts,
                 settings=settings,
-                ahead=runtime.ahead,
+                ahead=replace(runtime.ahead),
                 owner=runtime.liveness.owner,
                 watch=watch,
                 clean=publisher.clean,

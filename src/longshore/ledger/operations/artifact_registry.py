@@ -99,8 +99,21 @@ def _put_versions(tx: Tx, scope: Scope, results: Sequence[Result]) -> dict[str, 
         if url in before:
             previous[artifact_id] = before[url]
         before[url] = artifact_id
-    tx.many("url_version_put", rows)
+    for distinct in _rounds(rows):
+        tx.many("url_version_put", distinct)
     return previous
+
+
+def _rounds(rows: Sequence[Row]) -> list[list[Row]]:
+    """Split rows so that no part names a URL twice; almost always one part."""
+    rounds: list[dict[str, Row]] = [{}]
+    for row in rows:
+        url = row[2]
+        free = next((known for known in rounds if url not in known), None)
+        if free is None:
+            rounds.append(free := {})
+        free[url] = row
+    return [list(known.values()) for known in rounds]
 
 
 def _insert_artifacts(tx: Tx, results: Sequence[Result], previous: dict[str, str]) -> None:

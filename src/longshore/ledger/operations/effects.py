@@ -51,7 +51,7 @@ def _begin_group(
     known: dict[str, Effect],
     answer: list[Begun | LongshoreError | None],
 ) -> None:
-    write: list[Row] = []
+    write: dict[tuple[str, str], Row] = {}  # by job and key: one statement writes a row once
     doubt: list[Row] = []
     final: list[tuple[FencedRow, Lease]] = []
     refused = over_budget(tx, group[0][1].lease.scope.tenant_id, [intent for _, intent in group])
@@ -68,10 +68,10 @@ def _begin_group(
         elif begun.state != "confirmed" and place in refused:
             answer[index] = refused[place]
         elif begun.state != "confirmed":
-            write.append(_row(intent, tx.now))
+            write[intent.lease.job_id, intent.key] = _row(intent, tx.now)
             if intent.kind == "FINALIZE":
                 final.append((row, intent.lease))
-    tx.many("effect_intend", write)
+    tx.many("effect_intend", list(write.values()))
     tx.many("effect_doubt", doubt)
     finalize(tx, final)
 

@@ -172,6 +172,17 @@ SELECT r.tenant_id, r.project_id, r.job_id, r.kind, r.at, r.facts
        WITH ORDINALITY AS r (tenant_id, project_id, job_id, kind, at, facts, place)
  ORDER BY r.place
 
+-- effect_intend (tenant_id, project_id, job_id, op_key, kind, effect_class, fingerprint, request, epoch, now) @postgres --
+INSERT INTO effects (tenant_id, project_id, job_id, op_key, kind, effect_class, fingerprint, request, state, epoch, started_at)
+SELECT r.tenant_id, r.project_id, r.job_id, r.op_key, r.kind, r.effect_class, r.fingerprint, r.request, 'intended', r.epoch, r.now
+  FROM unnest(CAST(:tenant_id AS text[]), CAST(:project_id AS text[]), CAST(:job_id AS text[]), CAST(:op_key AS text[]),
+              CAST(:kind AS text[]), CAST(:effect_class AS text[]), CAST(:fingerprint AS text[]), CAST(:request AS text[]),
+              CAST(:epoch AS bigint[]), CAST(:now AS bigint[]))
+    AS r (tenant_id, project_id, job_id, op_key, kind, effect_class, fingerprint, request, epoch, now)
+ON CONFLICT (tenant_id, project_id, job_id, op_key) DO UPDATE
+   SET state = 'intended', epoch = excluded.epoch, started_at = excluded.started_at, request = excluded.request,
+       finished_at = NULL, result = NULL, result_code = NULL
+
 -- blob_insert (tenant_id, project_id, sha256, byte_size, storage_backend, storage_pointer, content_type, now) @postgres --
 INSERT INTO blobs (tenant_id, project_id, sha256, byte_size, storage_backend, storage_pointer, content_type, created_at)
 SELECT r.* FROM unnest(CAST(:tenant_id AS text[]), CAST(:project_id AS text[]), CAST(:sha256 AS text[]), CAST(:byte_size AS bigint[]),
@@ -208,11 +219,16 @@ SELECT {effect}
   JOIN effects AS e ON e.tenant_id = r.tenant_id AND e.project_id = r.project_id AND e.op_key = r.op_key
 
 -- url_version_put (tenant_id, project_id, canonical_url, sha256, byte_size, etag, last_modified, final_url, caller, vary, artifact_id, job_id, now) @postgres --
--- A URL may be longer than an index entry: its hash is the key. Row by row, because one batch may name a URL twice.
+-- A URL may be longer than an index entry: its hash is the key. No batch names a URL twice.
 INSERT INTO url_versions (tenant_id, project_id, canonical_url, sha256, byte_size, etag, last_modified, final_url,
   caller, vary, artifact_id, job_id, seen_at, revalidated_at)
-VALUES (:tenant_id, :project_id, :canonical_url, :sha256, :byte_size, :etag, :last_modified, :final_url,
-  :caller, :vary, :artifact_id, :job_id, :now, :now)
+SELECT r.*, r.now
+  FROM unnest(CAST(:tenant_id AS text[]), CAST(:project_id AS text[]), CAST(:canonical_url AS text[]), CAST(:sha256 AS text[]),
+              CAST(:byte_size AS bigint[]), CAST(:etag AS text[]), CAST(:last_modified AS text[]), CAST(:final_url AS text[]),
+              CAST(:caller AS text[]), CAST(:vary AS text[]), CAST(:artifact_id AS text[]), CAST(:job_id AS text[]),
+              CAST(:now AS bigint[]))
+    AS r (tenant_id, project_id, canonical_url, sha256, byte_size, etag, last_modified, final_url, caller, vary, artifact_id, job_id, now)
+ ORDER BY r.project_id, r.canonical_url
 ON CONFLICT (tenant_id, project_id, url_hash) DO UPDATE
    SET previous_artifact_id = url_versions.artifact_id, sha256 = excluded.sha256, byte_size = excluded.byte_size,
        etag = excluded.etag, last_modified = excluded.last_modified, final_url = excluded.final_url,
