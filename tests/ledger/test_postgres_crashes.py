@@ -5,7 +5,6 @@ Every acknowledged job is counted from outside, by a connection of its own.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
@@ -23,7 +22,7 @@ from longshore.domain.outcomes import Completed
 from longshore.errors import LeaseLost, Unavailable
 from longshore.ledger import Ledger
 from longshore.ledger.backends.postgres.backend import Postgres, RetryBudget
-from longshore.ledger.backends.postgres.connections import Session, cut
+from longshore.ledger.backends.postgres.connections import InDoubt, Session, cut
 from longshore.ledger.records import Settled
 from tests.support.ledgers import build_template
 from tests.support.postgres import REPLICATED, Cluster, Standby
@@ -80,15 +79,13 @@ def test_a_commit_that_the_server_reads_late_fails_once_it_was_asked_about(own_p
     with cluster.database(cluster.template("ledger", build_template)) as dsn:
         with psycopg.connect(dsn, autocommit=True) as connection:
             session = Session(connection)
-            connection.execute("BEGIN")
-            connection.execute("INSERT INTO hosts (host, updated_at) VALUES ('late.example', 0)")
             pid = connection.info.backend_pid
-            os.kill(pid, signal.SIGSTOP)
             try:
-                with contextlib.suppress(psycopg.Error):
-                    cut_soon = threading.Timer(0.5, lambda: cut(connection))
-                    cut_soon.start()
-                    session.commit()
+                with pytest.raises(InDoubt), session.transaction("BEGIN", lambda: None) as pipeline:
+                    connection.execute("INSERT INTO hosts (host, updated_at) VALUES ('late.example', 0)")
+                    pipeline.sync()
+                    os.kill(pid, signal.SIGSTOP)
+                    threading.Timer(0.5, lambda: cut(connection)).start()
                 committed = session.is_committed(lambda: psycopg.connect(dsn, autocommit=True), RetryBudget(20))
             finally:
                 os.kill(pid, signal.SIGCONT)

@@ -46,11 +46,11 @@ def test_urls_are_looked_up_by_their_hash(postgres_ledger: str, name: str, given
 
         def explained(tx: Any) -> str:
             tx.enter(HOME.tenant_id)
-            tx._cursor.execute(
+            tx._connection.execute(
                 "SET LOCAL enable_seqscan = off"
             )  # a small table is read whole; the index must be possible
-            tx._cursor.execute("EXPLAIN " + statements("postgres")[name].text, given)
-            return "\n".join(row[0] for row in tx._cursor.fetchall())
+            found = tx._connection.execute("EXPLAIN " + statements("postgres")[name].text, given)
+            return "\n".join(row[0] for row in found.fetchall())
 
         plan = ledger.read(explained)
     assert "(url_hash = r.hash)" in plan.partition("Index Cond:")[2].partition("\n")[0], plan
@@ -106,7 +106,7 @@ def touched(ledger: Ledger, verb: Callable[..., Any], *given: Any, **options: An
 
 
 def _looked_at(tx: Any) -> int:
-    (rows,) = tx._cursor.execute(TOUCHED).fetchone()
+    (rows,) = tx._connection.execute(TOUCHED).fetchone()
     return int(rows)
 
 
@@ -206,8 +206,8 @@ def test_works_are_looked_up_by_their_hash(postgres_ledger: str, name: str) -> N
 
         def explained(tx: Any) -> str:
             tx.enter(HOME.tenant_id)
-            tx._cursor.execute("EXPLAIN " + statements("postgres")[name].text, given)
-            return "\n".join(row[0] for row in tx._cursor.fetchall())
+            found = tx._connection.execute("EXPLAIN " + statements("postgres")[name].text, given)
+            return "\n".join(row[0] for row in found.fetchall())
 
         plan = ledger.read(explained)
     assert "jobs_work" in plan, plan

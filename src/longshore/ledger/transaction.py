@@ -18,7 +18,10 @@ Row = tuple[Any, ...]
 class Tx(Protocol):
     """One transaction. Verbs are functions that take it first."""
 
-    now: Micros
+    @property
+    def now(self) -> Micros:
+        """The time of the transaction."""
+
     dialect: Dialect
     budget: Budget  # of a tenant of which the ledger says nothing
     logins: Logins  # the credentials that this process sends
@@ -37,6 +40,9 @@ class Tx(Protocol):
 
     def many(self, name: str, rows: Sequence[Row]) -> list[Row]:
         """Run a statement once per row and give all rows that came back."""
+
+    def send(self, name: str, rows: Sequence[Row]) -> None:
+        """Run a statement once per row without waiting for its end; its error is raised later in the transaction."""
 
 
 class Backend(Protocol):

@@ -75,7 +75,7 @@ def _insert_blobs(tx: Tx, scope: Scope, results: Sequence[Result]) -> set[str]:
     known = {sha256 for (sha256,) in tx.all("blobs_known", sha256s=encoded(list(blobs)), **scope._asdict())}
     fresh = [blob for sha256, blob in blobs.items() if sha256 not in known]
     rows = [(*scope, b.sha256, b.size_bytes, b.backend, b.pointer, b.content_type, tx.now) for b in fresh]
-    tx.many("blob_insert", rows)
+    tx.send("blob_insert", rows)
     return {blob.sha256 for blob in fresh}
 
 
@@ -100,7 +100,7 @@ def _put_versions(tx: Tx, scope: Scope, results: Sequence[Result]) -> dict[str, 
             previous[artifact_id] = before[url]
         before[url] = artifact_id
     for distinct in _rounds(rows):
-        tx.many("url_version_put", distinct)
+        tx.send("url_version_put", distinct)
     return previous
 
 
@@ -117,13 +117,13 @@ def _rounds(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def _insert_artifacts(tx: Tx, results: Sequence[Result], previous: dict[str, str]) -> None:
-    tx.many("artifact_insert", [row for result in results for row in _artifact_rows(result, previous, tx.now)])
+    tx.send("artifact_insert", [row for result in results for row in _artifact_rows(result, previous, tx.now)])
     links = [
         (*lease.scope, lease.job_id, new.role, place, artifact_id)
         for (lease, _, _), made in results
         for place, (artifact_id, new) in enumerate(made)
     ]
-    tx.many("job_artifact_insert", links)
+    tx.send("job_artifact_insert", links)
 
 
 def _confirm_intents(tx: Tx, scope: Scope, results: Sequence[Result]) -> None:
@@ -138,7 +138,7 @@ def _confirm_intents(tx: Tx, scope: Scope, results: Sequence[Result]) -> None:
             artifact_id, new = made[0] if len(made) == 1 else _intended(job_id, key, made)
             text = f'{{"code":"OK","sha256":"{new.blob.sha256}","size":{new.blob.size_bytes},"artifact_id":"{artifact_id}"}}'
             rows.append((tx.now, text, *scope, job_id, key, epoch))
-    tx.many("finalize_confirm", rows)
+    tx.send("finalize_confirm", rows)
 
 
 def _intended(job_id: str, key: str, made: list[tuple[str, NewArtifact]]) -> tuple[str, NewArtifact]:
@@ -184,10 +184,10 @@ def reuse(tx: Tx, lease: Lease, row: FencedRow, outcome: Reused) -> LongshoreErr
     results = tx.all("reuse_results", job_id=outcome.of_job_id, **where) if not kind_of(row.job_type).of_url else []
     named = [str(artifact_id) for (artifact_id,) in results] or [outcome.artifact_id]
     links = [(*lease.scope, lease.job_id, "result", place, artifact_id) for place, artifact_id in enumerate(named)]
-    tx.many("job_artifact_insert", links)
+    tx.send("job_artifact_insert", links)
     if row.canonical_url and outcome.revalidated:  # only an answer of the server makes old knowledge young
         revalidated = (tx.now, *lease.scope, row.canonical_url, outcome.artifact_id)
-        tx.many("url_version_revalidated", [revalidated])
+        tx.send("url_version_revalidated", [revalidated])
     return None
 
 
@@ -205,7 +205,7 @@ def _mark(tx: Tx, scope: Scope, artifact_ids: Sequence[str], availability: str) 
     check_scope(scope)
     tx.enter(scope.tenant_id)
     changed = tx.many("artifact_mark", [(availability, *scope, artifact_id) for artifact_id in artifact_ids])
-    tx.many(
+    tx.send(
         "event_insert",
         [(*scope, job, f"artifact_{availability}", tx.now, encoded({"artifact": name})) for name, job in changed],
     )

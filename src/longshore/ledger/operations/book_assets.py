@@ -43,7 +43,7 @@ def mark_assets(tx: Tx, scope: Scope, artifact_ids: Sequence[str]) -> None:
     if not artifact_ids:
         return
     found = tx.all("assets_of", **scope._asdict(), artifact_ids=encoded(list(artifact_ids)))
-    tx.many(
+    tx.send(
         "asset_mark",
         [("missing" if lost else "available", tx.now, *scope, book_id, kind) for book_id, kind, lost in found],
     )

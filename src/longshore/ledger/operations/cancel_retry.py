@@ -24,13 +24,13 @@ def cancel(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> CancelResult:
     rows = _rows(tx, scope, job_ids)
     now_over = [row for row in rows if row.status == "pending" and row.lease_owner is None]
     asked = [row for row in rows if row.status == "processing" or row.lease_owner is not None]
-    tx.many("cancel_now", [(tx.now, row.seq) for row in now_over])
-    tx.many("cancel_request", [(tx.now, row.seq) for row in asked])
+    tx.send("cancel_now", [(tx.now, row.seq) for row in now_over])
+    tx.send("cancel_request", [(tx.now, row.seq) for row in asked])
     events: list[Row] = [(*scope, row.job_id, CANCELED, tx.now, encoded({"from": row.stage})) for row in now_over]
     events += [
         (*scope, row.job_id, "cancel_requested", tx.now, None) for row in asked if row.cancel_requested_at is None
     ]
-    tx.many("event_insert", events)
+    tx.send("event_insert", events)
     changes: Counter[tuple[str, str, str]] = Counter()
     changes[(*scope, Status.PENDING.value)] -= len(now_over)
     changes[(*scope, Status.CANCELED.value)] += len(now_over)

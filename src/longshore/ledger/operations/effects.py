@@ -71,8 +71,8 @@ def _begin_group(
             write[intent.lease.job_id, intent.key] = _row(intent, tx.now)
             if intent.kind == "FINALIZE":
                 final.append((row, intent.lease))
-    tx.many("effect_intend", list(write.values()))
-    tx.many("effect_doubt", doubt)
+    tx.send("effect_intend", list(write.values()))
+    tx.send("effect_doubt", doubt)
     finalize(tx, final)
 
 
@@ -127,7 +127,7 @@ def effect_failed(tx: Tx, lease: Lease, key: str, code: str) -> None:
     tx.enter(check_lease(lease).scope.tenant_id)
     if fence(tx, [lease]).get(lease) is None:
         raise lost(lease)
-    tx.many("effect_failed", [(tx.now, code[:200], *lease.scope, lease.job_id, key, lease.epoch)])
+    tx.send("effect_failed", [(tx.now, code[:200], *lease.scope, lease.job_id, key, lease.epoch)])
 
 
 def effect_in_doubt(tx: Tx, lease: Lease, key: str) -> None:
@@ -135,7 +135,7 @@ def effect_in_doubt(tx: Tx, lease: Lease, key: str) -> None:
     tx.enter(check_lease(lease).scope.tenant_id)
     if fence(tx, [lease]).get(lease) is None:
         raise lost(lease)
-    tx.many("effect_doubt", [(tx.now, *lease.scope, key)])
+    tx.send("effect_doubt", [(tx.now, *lease.scope, key)])
 
 
 def transactional(

@@ -143,9 +143,9 @@ class _Batch:
 
     def write(self, changes: Counter[tuple[str, str, str]]) -> None:
         tx = self._tx
-        tx.many("end_failed", self._ends)
-        tx.many("host_jobs_move", self.moves)
-        tx.many("event_insert", self._events)
+        tx.send("end_failed", self._ends)
+        tx.send("host_jobs_move", self.moves)
+        tx.send("event_insert", self._events)
         mark_lanes(tx, self._ready)
         for gone in self.failed:
             changes[(*gone.scope, Status.PENDING.value)] -= 1

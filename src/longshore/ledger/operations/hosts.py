@@ -136,7 +136,7 @@ def hop(tx: Tx, lease: Lease, host: str, *, defaults: HostsSettings, trail: str 
     if row is None:
         raise LeaseLost(f"the lease of job {lease.job_id} is lost")
     if trail is not None:
-        tx.many("set_trail", [(trail, row.seq, lease.epoch)])
+        tx.send("set_trail", [(trail, row.seq, lease.epoch)])
     if row.slot_host == host:
         return True
     allowed = Allowances(tx, lease.owner, defaults)
@@ -145,7 +145,7 @@ def hop(tx: Tx, lease: Lease, host: str, *, defaults: HostsSettings, trail: str 
         return False
     allowed.take(host, 1)
     allowed.write()
-    tx.many("set_slot", [(host, allowed.slots(host), row.seq, lease.epoch)])
+    tx.send("set_slot", [(host, allowed.slots(host), row.seq, lease.epoch)])
     free_slots(tx, [row.slot_host])
     return True
 
@@ -172,11 +172,11 @@ def set_host(tx: Tx, host: str, changes: Mapping[str, Any]) -> None:
     """Change what is configured for a host: concurrency, rate_per_s, paused, cooldown_until (None = the default)."""
     check_text("host", host)
     _check_changes(changes)
-    tx.many("host_known", [(host, tx.now)])
+    tx.send("host_known", [(host, tx.now)])
     for name, value in changes.items():
         tx.run(f"host_set_{name}", host=host, value=int(value) if name == "paused" else value, now=tx.now)
     if changes.get("cooldown_until", 0) is None:
-        tx.many("host_well", [(tx.now, host)])
+        tx.send("host_well", [(tx.now, host)])
     elif "cooldown_until" in changes:
         tx.run("host_set_reason", host=host, value=PAUSED, now=tx.now)
     free_slots(tx, [host])

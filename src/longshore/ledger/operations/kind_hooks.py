@@ -46,7 +46,7 @@ def _check_torrent(tx: Tx, scope: Scope, request: JobRequest) -> None:
 
 
 def _plan_torrents(tx: Tx, scope: Scope, jobs: Sequence[tuple[str, str | None]]) -> None:
-    tx.many("torrent_beside", [(*scope, job_id, retry_of) for job_id, retry_of in jobs])
+    tx.send("torrent_beside", [(*scope, job_id, retry_of) for job_id, retry_of in jobs])
 
 
 HOOKS: Final = {TORRENT: KindHooks(_check_torrent, _plan_torrents, mark_assets)}

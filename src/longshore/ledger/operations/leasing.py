@@ -188,8 +188,8 @@ def _serve(tx: Tx, work: Claiming, tenant: str, share: int) -> bool:
         served.append((tx.now, rows[-1].priority if rows else top, 1 if len(rows) == many else 0, lane))
     tx.enter(tenant)
     _grant(tx, work)  # before these lanes are read again, which must return the rows after these
-    tx.many("lane_served", served)
-    tx.many("lane_park", parked)
+    tx.send("lane_served", served)
+    tx.send("lane_park", parked)
     # On PostgreSQL the rows of an open lane may all be held by others, who may wait for the lane that we hold: nothing
     # found is the end of this claim, or it would look for ever. (On SQLite an empty lane has just been closed.)
     return bool(found or parked or (served and tx.dialect == "sqlite"))
@@ -230,9 +230,9 @@ def _fail_spent(tx: Tx, work: Claiming) -> None:
         (kind_of(row.job_type).failed, "max_claims", text, None, None, 0, tx.now, row.seq, row.lease_epoch)
         for row in rows
     ]
-    tx.many("end_failed", ends)
+    tx.send("end_failed", ends)
     facts = encoded({"reason": "max_claims", "message": text})
-    tx.many("event_insert", [(row.tenant_id, row.project_id, row.job_id, "failed", tx.now, facts) for row in rows])
+    tx.send("event_insert", [(row.tenant_id, row.project_id, row.job_id, "failed", tx.now, facts) for row in rows])
     changes: Counter[tuple[str, str, str]] = Counter()
     for row in rows:
         changes[row.tenant_id, row.project_id, row.status] -= 1
@@ -249,11 +249,11 @@ def _grant(tx: Tx, work: Claiming) -> None:
         return
     slots = {row.host: work.allowed.slots(row.host) for row in rows}
     starts = {name: _start(name) for name in {row.job_type for row in rows}}
-    tx.many(
+    tx.send(
         "grant",
         [(owner, until, row.host or None, slots[row.host], *starts[row.job_type], now, row.seq) for row in rows],
     )
-    tx.many(
+    tx.send(
         "claim_insert",
         [(row.tenant_id, row.project_id, row.job_id, row.lease_epoch + 1, owner, row.host, now) for row in rows],
     )

@@ -27,7 +27,7 @@ def expire_and_promote(tx: Tx, *, many: int = SWEEP) -> Swept:
     release_expired(tx, expired, "expired")
     promoted = tx.all("promote_waiting", now=tx.now, many=many)
     mark_lanes(tx, promoted)
-    tx.run("lanes_unpark_due", now=tx.now)
+    tx.send("lanes_unpark_due", [(tx.now,)])
     return Swept(len(expired), len(promoted))
 
 
@@ -66,13 +66,13 @@ def release_expired(tx: Tx, rows: Sequence[LeaseRow], outcome: str) -> None:
 
 
 def _end_leases(tx: Tx, rows: Sequence[LeaseRow], outcome: str) -> None:
-    tx.many("give_back", [_given_back(row, tx.now) for row in rows if row.cancel_requested_at is None])
-    tx.many("end_canceled", [(tx.now, row.seq, row.lease_epoch) for row in rows if row.cancel_requested_at is not None])
-    tx.many(
+    tx.send("give_back", [_given_back(row, tx.now) for row in rows if row.cancel_requested_at is None])
+    tx.send("end_canceled", [(tx.now, row.seq, row.lease_epoch) for row in rows if row.cancel_requested_at is not None])
+    tx.send(
         "claim_end",
         [(tx.now, outcome, None, row.tenant_id, row.project_id, row.job_id, row.lease_epoch) for row in rows],
     )
-    tx.many("event_insert", [_event(row, outcome, tx.now) for row in rows])
+    tx.send("event_insert", [_event(row, outcome, tx.now) for row in rows])
 
 
 def _given_back(row: LeaseRow, now: Micros) -> Row:
@@ -98,12 +98,12 @@ def mark_lanes(tx: Tx, ready: Iterable[tuple[int, int]]) -> None:
     tops: dict[int, int] = {}
     for lane, priority in ready:
         tops[lane] = max(priority, tops.get(lane, priority))
-    tx.many("lane_ready", [(top, lane) for lane, top in sorted(tops.items())])
+    tx.send("lane_ready", [(top, lane) for lane, top in sorted(tops.items())])
 
 
 def free_slots(tx: Tx, hosts: Iterable[str | None]) -> None:
     """Unpark the lanes of these hosts."""
-    tx.many("lanes_unpark_hosts", [(host,) for host in sorted({host for host in hosts if host})])
+    tx.send("lanes_unpark_hosts", [(host,) for host in sorted({host for host in hosts if host})])
 
 
 def release_dead(tx: Tx, owners: Sequence[str]) -> int:

@@ -282,8 +282,8 @@ def _results(
 
 def _supersede(tx: Tx, scope: Scope, found: Known) -> None:
     """Release the keys of superseded jobs and tombstones to the new jobs."""
-    tx.many("plan_supersede", [(tx.now, row.seq) for row in found.values() if row.seq is not None])
-    tx.many("plan_forget_tombstone", [(*scope, *name) for name, row in found.items() if row.seq is None])
+    tx.send("plan_supersede", [(tx.now, row.seq) for row in found.values() if row.seq is not None])
+    tx.send("plan_forget_tombstone", [(*scope, *name) for name, row in found.items() if row.seq is None])
 
 
 def _insert(tx: Tx, scope: Scope, make: Sequence[tuple[int, JobRequest, str | None]]) -> list[str]:
@@ -292,7 +292,7 @@ def _insert(tx: Tx, scope: Scope, make: Sequence[tuple[int, JobRequest, str | No
             HOOKS[request.job_type].check(tx, scope, request)
     lanes = open_lanes(tx, scope, [request for _, request, _ in make])
     ids = new_ids(len(make), tx.now)
-    tx.many("plan_insert", _rows(tx, scope, make, ids, lanes))
+    tx.send("plan_insert", _rows(tx, scope, make, ids, lanes))
     for job_type, hooks in HOOKS.items():
         jobs = [
             (job_id, old) for (_, request, old), job_id in zip(make, ids, strict=True) if request.job_type == job_type
@@ -300,7 +300,7 @@ def _insert(tx: Tx, scope: Scope, make: Sequence[tuple[int, JobRequest, str | No
         if jobs:
             hooks.planned(tx, scope, jobs)
     _link_inputs(tx, scope, [(job_id, request.inputs) for (_, request, _), job_id in zip(make, ids, strict=True)])
-    tx.many("count_add", [(*scope, Status.PENDING.value, len(make))])
+    tx.send("count_add", [(*scope, Status.PENDING.value, len(make))])
     return ids
 
 
@@ -337,7 +337,7 @@ def open_lanes(tx: Tx, scope: Scope, requests: Iterable[JobRequest]) -> dict[tup
             tops[name] = request.priority
     lanes = _standing_lanes(tx, scope, tops) if tx.dialect == "sqlite" and len(tops) > FEW_LANES else {}
     fresh = [name for name in sorted(tops) if name not in lanes]
-    tx.many("host_known", [(host, tx.now) for host in sorted({host for host, _ in fresh}) if host])
+    tx.send("host_known", [(host, tx.now) for host in sorted({host for host, _ in fresh}) if host])
     rows = [(*scope, host, job_type, kind_of(job_type).ready, tops[host, job_type]) for host, job_type in fresh]
     for lane_id, host, job_type in tx.many("lane_put", rows):
         lanes[host, job_type] = lane_id
@@ -364,7 +364,7 @@ def _link_inputs(tx: Tx, scope: Scope, jobs: Sequence[tuple[str, tuple[str, ...]
     there = {name for (name,) in tx.all("plan_known_artifacts", ids=encoded(sorted(wanted)), **where)}
     if lost := sorted(wanted - there):
         raise NotFound(f"artifact {lost[0]} not found")
-    tx.many("plan_inputs", links)
+    tx.send("plan_inputs", links)
 
 
 def add_counts(tx: Tx, changes: Counter[tuple[str, str, str]]) -> None:
@@ -372,4 +372,4 @@ def add_counts(tx: Tx, changes: Counter[tuple[str, str, str]]) -> None:
     rows = [(*name, n) for name, n in sorted(changes.items()) if n]
     for tenant, group in groupby(rows, key=itemgetter(0)):
         tx.enter(tenant)
-        tx.many("count_add", list(group))
+        tx.send("count_add", list(group))

@@ -38,10 +38,10 @@ def purge(tx: Tx, scope: Scope, job_ids: Sequence[str], *, before: Micros) -> in
     rows = tx.all("purge_rows", job_ids=encoded(list(job_ids)), before=before, **where)
     rows = unpointed(tx, scope, before, rows)
     names = [(*scope, job_id) for job_id, *_ in rows]
-    tx.many("purge_bury", [(tx.now, *name) for name in names])
+    tx.send("purge_bury", [(tx.now, *name) for name in names])
     failpoints.hit("purge.delete")
-    tx.many("purge_links", names)
-    tx.many("purge_events", names)
+    tx.send("purge_links", names)
+    tx.send("purge_events", names)
     tx.run("purge_jobs", job_ids=encoded([job_id for job_id, *_ in rows]), **where)
     gone = Counter((scope.tenant_id, scope.project_id, str(status)) for _, status in rows)
     add_counts(tx, Counter({name: -count for name, count in gone.items()}))

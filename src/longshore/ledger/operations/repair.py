@@ -29,7 +29,7 @@ def reconcile_jobs(tx: Tx) -> Healed:
     expired = cleanup_stale_leases(tx)
     stale = cleanup_stale_ops(tx)
     jobs = tx.all("jobs_forgotten", external=encoded(EXTERNAL), many=10_000)
-    tx.many("job_ready", [(seq,) for seq, _, _ in jobs])
+    tx.send("job_ready", [(seq,) for seq, _, _ in jobs])
     mark_lanes(tx, ((lane, priority) for _, lane, priority in jobs))
     if tx.dialect == "postgres":
         tx.run("commits_forget")

@@ -113,8 +113,8 @@ class Batch:
         self._fail()
         self._wait()
         self._cancel()
-        tx.many("claim_end", self.claims)
-        tx.many("event_insert", self.events)
+        tx.send("claim_end", self.claims)
+        tx.send("event_insert", self.events)
         add_counts(tx, self.changes)
         all_rows = (*self.completed, *self.reused, *self.failed, *self.waiting, *self.canceled)
         self._write_hosts()
@@ -157,7 +157,7 @@ class Batch:
             listed = '","'.join(artifact_ids)
             facts = f'{{"epoch":{lease.epoch},"stage":"{stage}","artifacts":["{listed}"]{more}'
             self._end(item, Status.COMPLETED, stage, facts, artifact_ids=artifact_ids)
-        tx.many("end_completed", ends)
+        tx.send("end_completed", ends)
         for _, _, _, outcome in items:
             if outcome.blames:
                 self._blame(outcome.blames)
@@ -178,7 +178,7 @@ class Batch:
             self._end(item, Status.SKIPPED, stage, facts_text({**facts, **outcome.facts}), artifact_ids=ids)
             good.append(item)
         self.reused = good
-        tx.many("end_skipped", ends)
+        tx.send("end_skipped", ends)
 
     def _fail(self) -> None:
         tx, ends = self.tx, []
@@ -194,7 +194,7 @@ class Batch:
                 self._blame(outcome.blames)
             else:
                 self._fault(row.slot_host or row.host, outcome.reason)
-        tx.many("end_failed", ends)
+        tx.send("end_failed", ends)
 
     def _wait(self) -> None:
         """Return jobs to the queue, ready now or later; a host that a redirect taught makes them change lanes."""
@@ -221,7 +221,7 @@ class Batch:
                 facts |= {"message": message, "next_attempt_at": due, "counts": deferred.counts, **deferred.facts}
                 self._blame_deferred(deferred, row)
             self._end(item, kind.stages[stage], stage, facts_text(facts), kind="deferred" if deferred else "released")
-        tx.many("end_waiting", ends)
+        tx.send("end_waiting", ends)
         mark_lanes(tx, ready)
 
     def _blame_deferred(self, deferred: Deferred, row: FencedRow) -> None:
@@ -267,10 +267,10 @@ class Batch:
             (host, len(blames), now - STALE, now if any(blame.nameless for blame in blames) else None, now)
             for host, blames in sorted(self.silent.items())
         ]
-        tx.many("host_silent", silent)
-        tx.many("host_fault", [(host, n, why, now - STALE, now) for host, (n, why) in sorted(self.faults.items())])
-        tx.many("host_heard", [(now, host) for host in sorted(self.heard)])
-        tx.many("host_well", [(now, host) for host in sorted(self.well)])
+        tx.send("host_silent", silent)
+        tx.send("host_fault", [(host, n, why, now - STALE, now) for host, (n, why) in sorted(self.faults.items())])
+        tx.send("host_heard", [(now, host) for host in sorted(self.heard)])
+        tx.send("host_well", [(now, host) for host in sorted(self.well)])
 
     def _fault(self, host: str, reason: str, *, silent: bool = False) -> None:
         """Count a fault against the host that made it."""

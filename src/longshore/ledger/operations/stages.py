@@ -41,7 +41,7 @@ def _move(tx: Tx, row: FencedRow, move: Move) -> FencedRow:
         raise InvalidTransition(f"job {row.job_id} ends by settle, not by advancing to {move.stage}")
     step(tx, [(row, move.lease, move.stage)])
     if move.facts:
-        tx.many("event_insert", [_event(row, move, tx.now)])
+        tx.send("event_insert", [_event(row, move, tx.now)])
     return row._replace(stage=move.stage)
 
 
@@ -56,8 +56,8 @@ def step(tx: Tx, steps: Sequence[tuple[FencedRow, Lease, str]]) -> None:
             hosts.append(row.slot_host)
         else:
             plain.append((stage, counts, tx.now, row.seq, lease.epoch))
-    tx.many("move_stage", plain)
-    tx.many("move_finalized", final)
+    tx.send("move_stage", plain)
+    tx.send("move_finalized", final)
     free_slots(tx, hosts)
 
 
@@ -111,4 +111,4 @@ def report(tx: Tx, progress: Sequence[tuple[Lease, int, int | None]]) -> None:
             if (row := held.get(lease)) is not None:
                 percent = min(99, done * 100 // total) if total else None
                 rows.append((percent, done, total, row.seq, lease.epoch))
-        tx.many("set_progress", rows)
+        tx.send("set_progress", rows)

@@ -118,7 +118,7 @@ def note_torrents(tx: Tx, notes: Sequence[Noted], polled: Sequence[Tracked] = ()
     """
     for tenant, group in by_tenant(polled, lambda job: job.scope):
         tx.enter(tenant)
-        tx.many("torrent_polled", [(tx.now, *job.scope, job.job_id) for _, job in group])
+        tx.send("torrent_polled", [(tx.now, *job.scope, job.job_id) for _, job in group])
     return [_note(tx, note) for note in notes]
 
 
@@ -178,7 +178,7 @@ def lease_import(tx: Tx, job: Tracked, owner: str, ttl_s: float) -> Lease | None
     if row is None:
         return None
     (epoch,) = row
-    tx.many("claim_insert", [(*job.scope, job.job_id, epoch, owner, "", tx.now)])
+    tx.send("claim_insert", [(*job.scope, job.job_id, epoch, owner, "", tx.now)])
     return Lease(job.scope, job.job_id, epoch, owner, until, _job(tx, job.scope, job.job_id))
 
 
@@ -298,8 +298,8 @@ def _moved(tx: Tx, job: Tracked | Job, stage: str, facts: dict[str, Any]) -> Non
 
 
 def _event(tx: Tx, scope: Scope, job_id: str, kind: str, facts: dict[str, Any]) -> None:
-    tx.many("event_insert", [(*scope, job_id, kind, tx.now, encoded(facts))])
+    tx.send("event_insert", [(*scope, job_id, kind, tx.now, encoded(facts))])
 
 
 def _claim_over(tx: Tx, scope: Scope, job_id: str, epoch: int, outcome: str, reason: str | None) -> None:
-    tx.many("claim_end", [(tx.now, outcome, reason, *scope, job_id, epoch)])
+    tx.send("claim_end", [(tx.now, outcome, reason, *scope, job_id, epoch)])

@@ -66,7 +66,7 @@ UPDATE lanes SET turn = CASE WHEN turn < :turn THEN :turn ELSE turn + 1 END, top
 -- lane_park (parked_until, lane_id) --
 UPDATE lanes SET parked_until = :parked_until WHERE lane_id = :lane_id
 
--- lanes_unpark_due --
+-- lanes_unpark_due (now) --
 UPDATE lanes SET parked_until = NULL WHERE parked_until <= :now
 
 -- lanes_unpark_hosts (host) --

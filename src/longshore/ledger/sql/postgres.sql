@@ -35,7 +35,7 @@ SELECT lane_id, host, job_type
   FROM lanes_put(CAST(:tenant_id AS text[]), CAST(:project_id AS text[]), CAST(:host AS text[]), CAST(:job_type AS text[]),
                  CAST(:ready AS bigint[]), CAST(:top AS bigint[]))
 
--- lanes_unpark_due @postgres --
+-- lanes_unpark_due (now) @postgres --
 SELECT dispatch_unpark_due(:now)
 
 -- lanes_unpark_hosts (host) @postgres --

@@ -8,8 +8,9 @@ idempotent, and what is read in order to be written is locked, so no transaction
 answer is lost is looked up by a number that the transaction itself left in `commits`, never guessed (ADR 0018). Sessions
 run as the role `longshore_app`, so row-level security holds even if the owner's login is configured.
 
-Order: BEGIN and the server's clock in one round trip; `enter` names the tenant before its rows are touched; the statements
-for many rows take arrays, one round trip for the whole batch; rows are locked in the order of `seq`, so that two batches
+Order: BEGIN and the question for the server's clock are sent with the first statement; `enter` names the tenant before its
+rows are touched; the statements for many rows take arrays, one round trip for the whole batch; what only writes is sent
+without waiting (`send`), up to the COMMIT, so that a verb costs as many round trips as it has questions; rows are locked in the order of `seq`, so that two batches
 cannot wait for each other; then COMMIT. What must see all tenants (lanes, expiry, totals) goes through the functions of
 the dispatcher role.
 
@@ -25,7 +26,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, Self, TypeVar
@@ -54,6 +55,7 @@ from longshore.errors import (
 from longshore.ledger.backends.postgres.connections import (
     AGAIN,
     Connection,
+    InDoubt,
     Pool,
     Session,
     connect,
@@ -83,8 +85,8 @@ _CLOCK: Final = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS 
 _DURABLE: Final = (
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 )
-_WRITE: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; {_CLOCK}"
-_READ: Final = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_CLOCK}"
+_WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
+_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 failpoints.declare("ledger.begin", "ledger.commit", "ledger.committed")
 
@@ -111,44 +113,60 @@ class _Lost(Exception):
 
 
 class PostgresTx:
-    """Named statements on one connection inside one transaction."""
+    """Named statements on one connection inside one transaction, in pipeline mode.
+
+    A statement is sent at once and waited for only where its rows or their number are asked for: the name of the tenant,
+    all writes whose result nobody reads, and the clock cost no round trip of their own.
+    """
 
     dialect: Dialect = "postgres"
-    __slots__ = ("_connection", "_cursor", "_statements", "_tenant", "budget", "logins", "now")
+    __slots__ = ("_begun", "_connection", "_pipeline", "_statements", "_tenant", "budget", "logins")
 
     def __init__(
         self,
         connection: Connection,
-        now: Micros,
+        pipeline: psycopg.Pipeline,
+        begun: Begun,
         budget: Budget = NO_BUDGET,
         logins: Logins = NO_LOGINS,
     ) -> None:
-        self._connection = connection
-        self._cursor = connection.cursor()
+        self._connection, self._pipeline, self._begun = connection, pipeline, begun
         self._statements: dict[str, Statement] = statements("postgres")
         self._tenant: str | None = None
-        self.now, self.budget, self.logins = now, budget, logins
+        self.budget, self.logins = budget, logins
+
+    @property
+    def now(self) -> Micros:
+        """The time of the transaction."""
+        if self._begun.at is None and not self._begun.is_here:
+            self._pipeline.sync()
+        return self._begun.at if self._begun.at is not None else self._begun.read()
 
     def enter(self, tenant_id: str) -> None:
         """Set the tenant for the following statements; row-level security rejects statements without one."""
         if tenant_id != self._tenant:
-            self._cursor.execute("SELECT set_config('longshore.tenant', %s, true)", (tenant_id,))
+            self._connection.execute("SELECT set_config('longshore.tenant', %s, true)", (tenant_id,))
             self._tenant = tenant_id
+
+    def _ended(self, name: str, params: Mapping[str, Any]) -> psycopg.Cursor[Any]:
+        """Run a statement, and wait for it and all that were sent before."""
+        cursor = self._connection.execute(self._statements[name].text, params)
+        self._pipeline.sync()
+        return cursor
 
     def all(self, name: str, **params: Any) -> list[Row]:
         """Run a statement and give its rows."""
-        self._cursor.execute(self._statements[name].text, params)
-        return self._cursor.fetchall() if self._cursor.description else []
+        cursor = self._ended(name, params)
+        return cursor.fetchall() if cursor.description else []
 
     def one(self, name: str, **params: Any) -> Row | None:
         """Run a statement and give its first row."""
-        self._cursor.execute(self._statements[name].text, params)
-        return self._cursor.fetchone() if self._cursor.description else None
+        cursor = self._ended(name, params)
+        return cursor.fetchone() if cursor.description else None
 
     def run(self, name: str, **params: Any) -> int:
         """Run a statement and give the number of rows it changed."""
-        self._cursor.execute(self._statements[name].text, params)
-        return max(self._cursor.rowcount, 0)
+        return max(self._ended(name, params).rowcount, 0)
 
     def many(self, name: str, rows: Sequence[Row]) -> list[Row]:
         """Run a statement for every row and give all rows that came back.
@@ -157,19 +175,62 @@ class PostgresTx:
         """
         if not rows:
             return []
-        statement, cursor = self._statements[name], self._cursor
-        names = statement.columns
+        statement = self._statements[name]
         if "[]" in statement.text:
-            columns = [list(column) for column in zip(*rows, strict=True)]
-            cursor.execute(statement.text, dict(zip(names, columns, strict=True)))
+            cursor = self._ended(name, _columns(statement, rows))
             return cursor.fetchall() if cursor.description else []
-        cursor.executemany(statement.text, [dict(zip(names, row, strict=True)) for row in rows], returning=True)
+        cursor = self._connection.cursor()
+        cursor.executemany(statement.text, _rows(statement, rows), returning=True)
         found: list[Row] = []
         while True:
             if cursor.description:
                 found += cursor.fetchall()
             if not cursor.nextset():
                 return found
+
+    def send(self, name: str, rows: Sequence[Row]) -> None:
+        """Run a statement for every row without waiting for its end."""
+        if not rows:
+            return
+        statement = self._statements[name]
+        if "[]" in statement.text:
+            self._connection.execute(statement.text, _columns(statement, rows))
+        else:
+            self._connection.cursor().executemany(statement.text, _rows(statement, rows))
+
+
+def _columns(statement: Statement, rows: Sequence[Row]) -> dict[str, list[Any]]:
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    return dict(zip(statement.columns, columns, strict=True))
+
+
+def _rows(statement: Statement, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    return [dict(zip(statement.columns, row, strict=True)) for row in rows]
+
+
+class Begun:
+    """The server's time at the begin of a transaction: asked for at once, read when it is needed."""
+
+    __slots__ = ("_asked", "_sent_at", "ahead", "at")
+
+    def __init__(self, connection: Connection, clock: Callable[[], Micros] | None) -> None:
+        self._asked = connection.execute(_CLOCK)
+        self._sent_at = _uptime()
+        self.at: Micros | None = clock() if clock else None
+        self.ahead: Micros | None = None  # the server's clock minus this machine's; the error is below one round trip
+
+    @property
+    def is_here(self) -> bool:
+        """Return whether the server's answer has come."""
+        return self._asked.pgresult is not None
+
+    def read(self) -> Micros:
+        """Return the time of the transaction; the server's answer has come."""
+        if self.ahead is None:
+            (server,) = self._asked.fetchone() or (0,)
+            self.ahead = server - self._sent_at
+            self.at = server if self.at is None else self.at
+        return self.at or 0
 
 
 class Postgres:
@@ -325,30 +386,29 @@ class Postgres:
 
     def _transact(self, session: Session, call: Callable[[Tx], T], begin: str, patience: RetryBudget) -> T:
         failpoints.hit("ledger.begin")
-        connection = session.connection
-        cursor = connection.execute(begin, prepare=False)
-        cursor.nextset()
-        (now,) = cursor.fetchone() or (0,)
-        self._clock_ahead = now - _uptime()
-        at = self._clock() if self._clock else now
-        tx = PostgresTx(connection, at, self.budget, self.logins)
-        try:
-            result = call(tx)
-        except BaseException:
-            _roll_back(connection)
-            raise
-        if begin is _READ:
-            connection.execute("COMMIT", prepare=False)
-            return result
         started = time.perf_counter()
-        failpoints.hit("ledger.commit")
-        if not session.commit():
+
+        def committing() -> None:
+            nonlocal started
+            started = time.perf_counter()
+            failpoints.hit("ledger.commit")
+
+        connection, writes = session.connection, begin is _WRITE
+        try:
+            with session.transaction(begin, committing if writes else None) as pipeline:
+                begun = Begun(connection, self._clock)
+                result = call(PostgresTx(connection, pipeline, begun, self.budget, self.logins))
+        except InDoubt:
             connection.close()
             if not session.is_committed(self._connect, patience):
-                raise _Lost("the transaction is not in the database")
-        failpoints.hit("ledger.committed")
-        if self.commit_seconds is not None:
-            self.commit_seconds(time.perf_counter() - started)
+                raise _Lost("the transaction is not in the database") from None
+        if begun.is_here:
+            begun.read()
+            self._clock_ahead = begun.ahead
+        if writes:
+            failpoints.hit("ledger.committed")
+            if self.commit_seconds is not None:
+                self.commit_seconds(time.perf_counter() - started)
         return result
 
 
@@ -402,13 +462,6 @@ def adopt_role(connection: Connection) -> None:
             f"the ledger's user may not work as {APP_ROLE}: {first_line(error)}",
             hint=f"the owner of the database runs: GRANT {APP_ROLE} TO the user (`longshore migrate` makes the role)",
         ) from None
-
-
-def _roll_back(connection: Connection) -> None:
-    try:
-        connection.execute("ROLLBACK", prepare=False)
-    except psycopg.Error:
-        connection.close()
 
 
 def translated(error: psycopg.Error) -> LongshoreError:

@@ -7,6 +7,7 @@ background of a process that may fork.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import threading
@@ -46,6 +47,12 @@ _SESSION: Final = {
 }
 AGAIN: Final = (pg.SerializationFailure, pg.DeadlockDetected)
 GONE: Final = (psycopg.OperationalError, psycopg.InterfaceError)
+# A pipeline that ends with an error reports what follows from it, too; the error itself is raised.
+logging.getLogger("psycopg").addFilter(lambda record: not str(record.msg).startswith("error ignored"))
+
+
+class InDoubt(Exception):
+    """The answer to a COMMIT is lost."""
 
 
 class BoundedConnection(psycopg.Connection[Any]):
@@ -191,26 +198,39 @@ class Session:
         # A COMMIT that succeeds with a warning is committed here, but perhaps not on the standby that it waited for.
         self._doubtful = self._doubtful or notice.severity_nonlocalized == "WARNING"
 
-    def commit(self) -> bool:
-        """Commit the open transaction; False if it is in doubt."""
+    @contextlib.contextmanager
+    def transaction(self, begin: str, commit: Callable[[], None] | None) -> Iterator[psycopg.Pipeline]:
+        """Run the block in a transaction in pipeline mode; `commit` is called before the COMMIT, None: it only reads.
+
+        Raise InDoubt if the COMMIT may have taken place. Leaving the pipeline waits for all that was sent.
+        """
+        sent = None
+        try:
+            with self.connection.pipeline() as pipeline:
+                self.connection.execute(begin, prepare=False)
+                yield pipeline
+                if commit is not None:
+                    commit()
+                    sent = self._send_number()
+                ended = self.connection.execute("COMMIT", prepare=False)
+            if ended.statusmessage != "COMMIT":
+                raise Unavailable(f"PostgreSQL answered COMMIT with {ended.statusmessage}")
+        except psycopg.Error as error:
+            if sent is None or not is_lost(error):
+                roll_back(self.connection)
+                raise
+            raise InDoubt from error
+        except BaseException:
+            roll_back(self.connection)
+            raise
+        if sent is not None and self._doubtful:
+            raise InDoubt
+
+    def _send_number(self) -> int:
         self._number += 1
         self._doubtful = False
-        text = (
-            f"INSERT INTO commits AS c (session, number) SELECT '{self.name}', {self._number}"
-            " WHERE pg_current_xact_id_if_assigned() IS NOT NULL"
-            " ON CONFLICT (session) DO UPDATE SET number = excluded.number / (1 - c.closed), at = clock_timestamp(); COMMIT"
-        )
-        try:
-            cursor = self.connection.execute(text, prepare=False)
-            while cursor.nextset():
-                pass
-        except psycopg.Error as error:
-            if not is_lost(error):
-                raise
-            return False
-        if cursor.statusmessage != "COMMIT":
-            raise Unavailable(f"PostgreSQL answered COMMIT with {cursor.statusmessage}")
-        return not self._doubtful
+        self.connection.execute(_NUMBERED.format(self.name, self._number), prepare=False)
+        return self._number
 
     def is_committed(self, make: Callable[[], Connection], patience: Callable[[str], bool]) -> bool:
         """Find out how a transaction in doubt ended. `patience` sleeps a little and says whether to ask again."""
@@ -233,11 +253,23 @@ class Session:
                 )
 
 
+_NUMBERED: Final = (
+    "INSERT INTO commits AS c (session, number) SELECT '{}', {} WHERE pg_current_xact_id_if_assigned() IS NOT NULL"
+    " ON CONFLICT (session) DO UPDATE SET number = excluded.number / (1 - c.closed), at = clock_timestamp()"
+)
 _LAST_NUMBER: Final = (
     "INSERT INTO commits AS c (session, number, closed) VALUES (%s, -1, 1)"
     " ON CONFLICT (session) DO UPDATE SET closed = 1 RETURNING number"
 )
 _GONE_STATES: Final = ("08", "57P", "25006")  # connection, shutdown and crash, a server that became a standby
+
+
+def roll_back(connection: Connection) -> None:
+    """Roll back, or close the connection, which does the same."""
+    try:
+        connection.execute("ROLLBACK", prepare=False)
+    except psycopg.Error:
+        connection.close()
 
 
 def is_lost(error: psycopg.Error) -> bool:

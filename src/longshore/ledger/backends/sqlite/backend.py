@@ -105,6 +105,10 @@ class SqliteTx:
         calls = [(json.dumps(items), *common) for common, items in groups.items()]
         return self._fetched(self._cursor.executemany(statement.text, calls))
 
+    def send(self, name: str, rows: Sequence[Row]) -> None:
+        """Run a statement once per row."""
+        self.many(name, rows)
+
     def _fetched(self, cursor: apsw.Cursor) -> list[Row]:
         """Give all rows. SQLite keeps texts unread: one that is not UTF-8 is damage that its own checks may not see."""
         try:
