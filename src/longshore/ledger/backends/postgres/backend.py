@@ -85,6 +85,7 @@ _CLOCK: Final = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS 
 _DURABLE: Final = (
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 )
+_ENTER: Final = Statement("enter", "SELECT set_config('longshore.tenant', %(tenant_id)s, true)", ("tenant_id",))
 _WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
@@ -115,12 +116,13 @@ class _Lost(Exception):
 class PostgresTx:
     """Named statements on one connection inside one transaction, in pipeline mode.
 
-    A statement is sent at once and waited for only where its rows or their number are asked for: the name of the tenant,
-    all writes whose result nobody reads, and the clock cost no round trip of their own.
+    A statement is waited for only where its rows or their number are asked for: the name of the tenant, all writes whose
+    result nobody reads, and the clock cost no round trip of their own. They leave together with the next question or the
+    COMMIT, not before: in between the server counts the session as idle, and ends it if this machine stands still.
     """
 
     dialect: Dialect = "postgres"
-    __slots__ = ("_begun", "_connection", "_pipeline", "_statements", "_tenant", "budget", "logins")
+    __slots__ = ("_begun", "_connection", "_later", "_pipeline", "_statements", "_tenant", "budget", "logins")
 
     def __init__(
         self,
@@ -133,6 +135,7 @@ class PostgresTx:
         self._connection, self._pipeline, self._begun = connection, pipeline, begun
         self._statements: dict[str, Statement] = statements("postgres")
         self._tenant: str | None = None
+        self._later: list[tuple[Statement, Sequence[Row]]] = []
         self.budget, self.logins = budget, logins
 
     @property
@@ -145,11 +148,12 @@ class PostgresTx:
     def enter(self, tenant_id: str) -> None:
         """Set the tenant for the following statements; row-level security rejects statements without one."""
         if tenant_id != self._tenant:
-            self._connection.execute("SELECT set_config('longshore.tenant', %s, true)", (tenant_id,))
+            self._later.append((_ENTER, [(tenant_id,)]))
             self._tenant = tenant_id
 
     def _ended(self, name: str, params: Mapping[str, Any]) -> psycopg.Cursor[Any]:
-        """Run a statement, and wait for it and all that were sent before."""
+        """Run a statement, and wait for it and all before."""
+        self.flush()
         cursor = self._connection.execute(self._statements[name].text, params)
         self._pipeline.sync()
         return cursor
@@ -179,6 +183,7 @@ class PostgresTx:
         if "[]" in statement.text:
             cursor = self._ended(name, _columns(statement, rows))
             return cursor.fetchall() if cursor.description else []
+        self.flush()
         cursor = self._connection.cursor()
         cursor.executemany(statement.text, _rows(statement, rows), returning=True)
         found: list[Row] = []
@@ -190,13 +195,17 @@ class PostgresTx:
 
     def send(self, name: str, rows: Sequence[Row]) -> None:
         """Run a statement for every row without waiting for its end."""
-        if not rows:
-            return
-        statement = self._statements[name]
-        if "[]" in statement.text:
-            self._connection.execute(statement.text, _columns(statement, rows))
-        else:
-            self._connection.cursor().executemany(statement.text, _rows(statement, rows))
+        if rows:
+            self._later.append((self._statements[name], rows))
+
+    def flush(self) -> None:
+        """Hand what was sent to the connection."""
+        later, self._later = self._later, []
+        for statement, rows in later:
+            if "[]" in statement.text:
+                self._connection.execute(statement.text, _columns(statement, rows))
+            else:
+                self._connection.cursor().executemany(statement.text, _rows(statement, rows))
 
 
 def _columns(statement: Statement, rows: Sequence[Row]) -> dict[str, list[Any]]:
@@ -392,12 +401,14 @@ class Postgres:
             nonlocal started
             started = time.perf_counter()
             failpoints.hit("ledger.commit")
+            tx.flush()
 
         connection, writes = session.connection, begin is _WRITE
         try:
             with session.transaction(begin, committing if writes else None) as pipeline:
                 begun = Begun(connection, self._clock)
-                result = call(PostgresTx(connection, pipeline, begun, self.budget, self.logins))
+                tx = PostgresTx(connection, pipeline, begun, self.budget, self.logins)
+                result = call(tx)
         except InDoubt:
             connection.close()
             if not session.is_committed(self._connect, patience):

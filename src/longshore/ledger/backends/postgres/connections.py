@@ -34,7 +34,8 @@ _PARAMETERS: Final = {
 }
 # The server's side of a half-open connection must not keep its locks.
 _SESSION: Final = {
-    "idle_in_transaction_session_timeout": "60s",
+    "idle_in_transaction_session_timeout": "4s",  # a machine that stands still holds locks that every claim needs
+    "tcp_user_timeout": "5000",
     "statement_timeout": "50s",
     "lock_timeout": "40s",
     "tcp_keepalives_idle": "10",
@@ -261,7 +262,7 @@ _LAST_NUMBER: Final = (
     "INSERT INTO commits AS c (session, number, closed) VALUES (%s, -1, 1)"
     " ON CONFLICT (session) DO UPDATE SET closed = 1 RETURNING number"
 )
-_GONE_STATES: Final = ("08", "57P", "25006")  # connection, shutdown and crash, a server that became a standby
+_GONE_STATES: Final = ("08", "57P", "25006", "25P03")  # connection, shutdown and crash, a standby, an idle transaction
 
 
 def roll_back(connection: Connection) -> None:
