@@ -329,6 +329,7 @@ class Worker:
     # ── one lease ──
 
     def _start(self, lease: Lease) -> None:
+        self._tools.transfer_slots.granted(lease.job.request.host, lease.host_slots)
         held, self._idle_at = RunningLease(lease), None
         self._held[lease.job_id, lease.epoch] = held
         if self._named:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Waiting = tuple[asyncio.Future[None], int, float]  # a slot to come, the limit of its host, and since when
 Key = tuple[str, int]
+KNOWN: Final = 10_000  # hosts whose limits are remembered
 LOOK_S: Final = 0.5  # how often the speed of transfers is looked at while others wait
 
 
@@ -48,6 +49,7 @@ class TransferSlots:
         self._breaker = breaker_failures
         self._faults: dict[str, int] = {}  # in a row, by host
         self._at: dict[str, int] = {}
+        self._limits: dict[str, int] = {}  # by host, from the latest claim
         self._queues: dict[str, deque[Waiting]] = {}
         self._closed = False
         self._turning_away = False
@@ -66,6 +68,12 @@ class TransferSlots:
         The transfer `key` of `transfers` is measured and, if it is slow while others wait, stopped.
         """
         return HeldSlot(self, host, limit, key, transfers)
+
+    def granted(self, host: str, limit: int) -> None:
+        """Replace a host's limit: the latest claim decides, also for leases that wait since an earlier one."""
+        if len(self._limits) >= KNOWN:
+            self._limits = {name: kept for name, kept in self._limits.items() if name in self._at}
+        self._limits[host] = limit
 
     def begun(self, place: HeldSlot) -> None:
         """Measure a transfer from now on."""
@@ -104,7 +112,9 @@ class TransferSlots:
 
     def try_take(self, host: str, limit: int) -> bool:
         """Take one more place if there is one right now: for a further connection of a transfer that has its own."""
-        if self._free <= 0 or self._closed or self._turning_away or self._at.get(host, 0) >= limit or self._queues:
+        if self._free <= 0 or self._closed or self._turning_away or self._queues:
+            return False
+        if self._at.get(host, 0) >= self._limits.get(host, limit):
             return False
         self._enter(host)
         return True
@@ -157,7 +167,12 @@ class TransferSlots:
         """Wait for a slot."""
         if self._turning_away:
             raise _interrupted()
-        if self._room() > 0 and not self._closed and self._at.get(host, 0) < limit and host not in self._queues:
+        if (
+            self._room() > 0
+            and not self._closed
+            and self._at.get(host, 0) < self._limits.get(host, limit)
+            and host not in self._queues
+        ):
             self._enter(host)
             return
         loop = asyncio.get_running_loop()
@@ -278,7 +293,7 @@ class TransferSlots:
         if not queue:
             return False
         place, limit, _ = queue[0]
-        admitted = self._at.get(host, 0) < limit
+        admitted = self._at.get(host, 0) < self._limits.get(host, limit)
         if admitted:
             queue.popleft()
             self._enter(host)

@@ -28,6 +28,7 @@ from longshore.ledger.records import Host
 from longshore.ledger.rows import check_lease, encoded
 from longshore.ledger.transaction import Tx
 
+_SLOT_BITS: Final = 12  # of `jobs.lease_slots`; above them the time of the grant in milliseconds
 PAUSED: Final = "paused"  # why a host rests that a person told to rest until a time
 
 
@@ -60,6 +61,10 @@ class Allowances:
         """Return how many leases of a host the owner may run at once."""
         return min(self._left[host].slots, 1 << 30)
 
+    def dated_slots(self, host: str) -> int:
+        """Return the same as the row of a lease keeps it."""
+        return dated_slots(self.slots(host), self._tx.now)
+
     def not_before(self, host: str) -> Micros:
         """Return when a host that is at its limit should be checked again."""
         left, taken = self._left[host], self._taken.get(host, 0)
@@ -81,6 +86,16 @@ class Allowances:
             if count and self._left[host].interval
         ]
         self._tx.many("host_started", rows)
+
+
+def dated_slots(slots: int, now: Micros) -> int:
+    """Return a number of slots with the time of its grant in front: the greatest is the latest.
+
+    The latest grant decides how many leases an owner runs at once at a host, for its older leases, too. If the greatest
+    number of slots counted instead, an owner that had given slots back would seem to have them still, and its next claim
+    would get them although others use them.
+    """
+    return now // 1000 << _SLOT_BITS | min(slots, (1 << _SLOT_BITS) - 1)
 
 
 def host_facts(tx: Tx, hosts: Iterable[str]) -> dict[str, HostFacts]:
@@ -123,7 +138,8 @@ def _uses(tx: Tx, hosts: Sequence[str]) -> dict[str, list[HostUse]]:
     """Count what is in flight at hosts, by owner."""
     uses: dict[str, list[HostUse]] = {}
     for host, owner, leases, slots, expiry in tx.all("host_uses", hosts=encoded(list(hosts)), now=tx.now):
-        uses.setdefault(host, []).append(HostUse(owner, leases, slots or 1, expiry))
+        count = (slots or 0) & (1 << _SLOT_BITS) - 1
+        uses.setdefault(host, []).append(HostUse(owner, leases, count or 1, expiry))
     return uses
 
 
@@ -145,7 +161,7 @@ def hop(tx: Tx, lease: Lease, host: str, *, defaults: HostsSettings, trail: str 
         return False
     allowed.take(host, 1)
     allowed.write()
-    tx.send("set_slot", [(host, allowed.slots(host), row.seq, lease.epoch)])
+    tx.send("set_slot", [(host, allowed.dated_slots(host), row.seq, lease.epoch)])
     free_slots(tx, [row.slot_host])
     return True
 

@@ -248,10 +248,11 @@ def _grant(tx: Tx, work: Claiming) -> None:
     if not rows:
         return
     slots = {row.host: work.allowed.slots(row.host) for row in rows}
+    dated = {host: work.allowed.dated_slots(host) for host in slots}
     starts = {name: _start(name) for name in {row.job_type for row in rows}}
     tx.send(
         "grant",
-        [(owner, until, row.host or None, slots[row.host], *starts[row.job_type], now, row.seq) for row in rows],
+        [(owner, until, row.host or None, dated[row.host], *starts[row.job_type], now, row.seq) for row in rows],
     )
     tx.send(
         "claim_insert",
