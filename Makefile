@@ -85,7 +85,7 @@ screenshots: setup components  ## every page of the dashboard in both themes, to
 recording: setup  ## a real session with a kill -9 in the middle, to docs/images/session.cast and session.svg
 	@PYTHONPATH=src:. $(PY) -m scripts.record_terminal
 
-bench-scaleout: setup components  ## 1, 2 and 4 workers on PostgreSQL and S3
+bench-scaleout: setup components  ## 1 to 8 workers on PostgreSQL (0, 2, 10 ms away) and S3
 	@PYTHONPATH=src:. $(PY) -m bench.scaleout
 
 bench-pages: setup  ## every page with 10,000 and 1,000,000 jobs
