@@ -26,6 +26,8 @@ def job_view(job: Job) -> View:
     canonical = shown_url(request.canonical_url)
     return {
         "job_id": job.job_id,
+        "tenant_id": job.scope.tenant_id,
+        "project_id": job.scope.project_id,
         "job_type": job.job_type,
         "status": job.status,
         "stage": job.stage,
@@ -39,6 +41,8 @@ def job_view(job: Job) -> View:
         "expected_size_bytes": request.expect.size_bytes,
         "priority": job.priority,
         "progress": job.progress,
+        "bytes_done": job.bytes_done,
+        "bytes_total": job.bytes_total,
         "attempts": job.attempts,
         "claims": job.claims,
         "reason": job.reason,
@@ -53,6 +57,8 @@ def job_view(job: Job) -> View:
         "retry_of": job.retry_of,
         "run_id": request.run_id,
         "request_id": request.request_id,
+        "input_artifacts": list(request.inputs),
+        "result_artifacts": list(job.results),
         "external_job_id": job.external_job_id,
         "user_id": request.user_id,
         "book_id": request.book_id,

@@ -167,7 +167,9 @@ class Worker:
         self._refusals = Refusals(0 if options.forever else self._settings.network.max_refusals)
         self._named = None if options.job_ids is None else dict.fromkeys(options.job_ids)
         self._expecting = options.more is not None
-        heart = Heartbeat(self._ledger, self._settings.lease, self._leases, self._on_lost, self.cancel)
+        heart = Heartbeat(
+            self._ledger, self._settings.lease, self._leases, self._on_lost, self.cancel, self._tools.progress
+        )
         self._patience.limit_s = None if options.forever else options.max_wait_s
         self._disk.wait_at_most(self._patience.limit_s)
         async with self._patience, heart, BackgroundTasks(self, self._tools):

@@ -13,6 +13,7 @@ from longshore.domain.outcomes import Outcome
 if TYPE_CHECKING:
     from longshore.domain.settings import HostsSettings, Settings
     from longshore.ledger import Ledger
+    from longshore.ledger.operations.stages import Progress
     from longshore.worker.event_reporter import EventReporter
     from longshore.worker.full_disk import FullDisk
     from longshore.worker.handlers import Handlers
@@ -103,4 +104,5 @@ class WorkerContext:
     turn_away: Callable[[], None]  # for a drain: fail all transfers that wait for a slot
     transfer_slots: TransferSlots  # places for transfers
     silent: SilentTransfers
+    progress: Callable[[], Sequence[Progress]]  # of the large bodies under way
     silent_s: float  # how long a transfer may be silent; 0: for ever

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from longshore.domain.policy.network import NetworkPolicy
     from longshore.domain.settings import HostsSettings, Settings
     from longshore.ledger import Ledger
+    from longshore.ledger.operations.stages import Progress
     from longshore.store import Store
 
 STORE_THREADS: Final = 6
@@ -99,6 +100,7 @@ async def open_worker(
                 turn_away=transfer_slots.turn_away,
                 transfer_slots=transfer_slots,
                 silent=SilentTransfers(receiver.waiting, receiver.last_byte),
+                progress=lambda: _progress(receiver),
                 silent_s=settings.transfer.stall_s,
             )
             await publisher.idle()
@@ -121,9 +123,14 @@ async def release_dead_owners(runtime: Runtime) -> int:
     return released
 
 
+def _progress(receiver: Receiver) -> list[Progress]:
+    """Return how far the large bodies are."""
+    return [(lease, sink.done_bytes, sink.total) for lease, sink in list(receiver.active.values())]
+
+
 async def _report_progress(receiver: Receiver, watch: EventReporter) -> None:
     """Report the progress of large bodies periodically; small ones finish too quickly to report."""
     while True:
         await asyncio.sleep(PROGRESS_S)
-        for lease, sink in list(receiver.active.values()):
-            watch.tell("progress", lease, bytes_done=sink.done_bytes, bytes_total=sink.total)
+        for lease, done, total in _progress(receiver):
+            watch.tell("progress", lease, bytes_done=done, bytes_total=total)

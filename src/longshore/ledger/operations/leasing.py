@@ -37,6 +37,7 @@ from longshore.ledger.named_rows import JobRow
 from longshore.ledger.operations.hosts import Allowances
 from longshore.ledger.operations.make_claimable import expire_and_promote
 from longshore.ledger.operations.planning import add_counts
+from longshore.ledger.operations.stages import Progress, report
 from longshore.ledger.operations.tenant_budgets import claimable
 from longshore.ledger.records import Renewed
 from longshore.ledger.rows import by_tenant, check_scope, encoded, granted_job
@@ -274,8 +275,8 @@ def _start(job_type: str) -> tuple[str, int]:
     return kind.granted, 1 if kind.counted_at_grant else 0
 
 
-def renew(tx: Tx, leases: Sequence[Lease], ttl_s: float) -> Renewed:
-    """Renew live leases; return the lost ones and the jobs whose cancellation was requested."""
+def renew(tx: Tx, leases: Sequence[Lease], ttl_s: float, progress: Sequence[Progress] = ()) -> Renewed:
+    """Renew live leases, and store the progress of some; return the lost ones and the jobs to be canceled."""
     until = tx.now + check_ttl(ttl_s)
     held: set[tuple[str, int]] = set()
     stop: set[str] = set()
@@ -286,5 +287,6 @@ def renew(tx: Tx, leases: Sequence[Lease], ttl_s: float) -> Renewed:
             held.add((job_id, epoch))
             if cancel_at is not None:
                 stop.add(job_id)
+    report(tx, progress)
     lost = frozenset((lease.job_id, lease.epoch) for lease in leases) - held
     return Renewed(lost, frozenset(stop), until)

@@ -16,7 +16,7 @@ from longshore.domain.kinds import kind_of
 from longshore.domain.model import Artifact, Job, Micros, Scope, Status
 from longshore.errors import BadInput
 from longshore.ledger.named_rows import JobRow
-from longshore.ledger.queries.lookup import checked_limit, counts, scope_values
+from longshore.ledger.queries.lookup import checked_limit, counts, scope_values, with_results
 from longshore.ledger.rows import artifact_of, encoded, job_of
 from longshore.ledger.transaction import Tx
 
@@ -93,7 +93,7 @@ class Page(Generic[T]):
 def jobs(tx: Tx, scope: Scope, wanted: JobFilter, *, after: str | None = None, limit: int = 100) -> Page[Job]:
     """Return one page of the jobs that match, newest first unless the filter says otherwise."""
     rows, following = _rows(tx, scope, wanted, _edge(after, wanted), checked_limit(limit))
-    return Page([job_of(row) for row in rows], None if following is None else str(following))
+    return Page(with_results(tx, scope, [job_of(row) for row in rows]), None if following is None else str(following))
 
 
 def _edge(after: str | None, wanted: JobFilter) -> int:

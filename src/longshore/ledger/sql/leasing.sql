@@ -46,7 +46,7 @@ UPDATE jobs
    SET lease_owner = :owner, lease_until = :until, lease_epoch = lease_epoch + 1, slot_host = NULLIF(host, ''),
        lease_slots = :lease_slots, ready = 0, status = 'processing',
        stage = :stage, claims = claims + :counts,
-       progress = NULL, updated_at = :now, row_version = row_version + 1
+       progress = NULL, bytes_done = NULL, bytes_total = NULL, updated_at = :now, row_version = row_version + 1
  WHERE seq IN {all seq} AND lease_owner IS NULL
 
 -- claim_insert (tenant_id, project_id, job_id, epoch, owner, host, now) --

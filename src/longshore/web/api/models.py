@@ -65,6 +65,8 @@ class JobOut(BaseModel):
     """The current state of a job."""
 
     job_id: str
+    tenant_id: str
+    project_id: str
     job_type: str
     status: Status
     stage: str
@@ -78,6 +80,8 @@ class JobOut(BaseModel):
     expected_size_bytes: int | None
     priority: int
     progress: int | None
+    bytes_done: int | None = Field(description="while it runs, as of a few seconds ago")
+    bytes_total: int | None
     attempts: int
     claims: int
     reason: str | None
@@ -92,6 +96,8 @@ class JobOut(BaseModel):
     retry_of: str | None
     run_id: str | None
     request_id: str | None
+    input_artifacts: list[str] = Field(description="artifact ids")
+    result_artifacts: list[str] = Field(description="artifact ids, in order; those of the reused job if it was skipped")
     external_job_id: str | None
     user_id: str | None
     book_id: str | None

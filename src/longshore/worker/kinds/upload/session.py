@@ -21,6 +21,7 @@ from longshore.domain.model import Artifact, Blob, JobRequest, Lease, NewArtifac
 from longshore.domain.outcomes import Completed, Deferred
 from longshore.domain.transfer.content_checks import sniff
 from longshore.errors import Conflict, LongshoreError, Reasoned, StoreError
+from longshore.ledger.operations.stages import report
 from longshore.store import Staged
 from longshore.worker.publish_protocol import publish_now
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _TTL_S: Final = 600.0
 _POLL_S: Final = 0.1
+_LARGE: Final = 8 << 20  # publishing these takes a while: until then other processes see the size
 failpoints.declare("put.staged", "put.planned", "put.linked", "put.settled")
 
 
@@ -150,6 +152,8 @@ class UploadSession:
     def _publish(self, lease: Lease) -> Uploaded:
         part, meant = self._part, self._meant
         kind = meant.content_type or sniff(part.read_back(0, min(part.size_bytes, 1024))).media_type
+        if part.size_bytes >= _LARGE:
+            self._ledger.write(report, [(lease, part.size_bytes, part.size_bytes)])
         item = Staged(self._scope, self._token, 1, part.sha256, part.size_bytes, kind, part)
         try:
             blob = self._linked(lease, item)
