@@ -128,7 +128,7 @@ def test_both_engines_have_the_same_tables_and_columns(
         postgres_ledger, "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public'"
     )
     found = {tuple(row) for row in rows if row[0] != "commits"}  # of connections, which a file does not have
-    assert found - sqlite == {("url_versions", "url_hash"), ("jobs", "work_hash")}
+    assert found - sqlite == {("url_versions", "url_hash"), ("jobs", "work_hash"), ("jobs", "run_hash")}
     assert sqlite - {tuple(row) for row in rows} == set()
 
 

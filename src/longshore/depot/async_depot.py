@@ -76,7 +76,7 @@ class AsyncDepot:
         queries = Queries(depot, runner)
         self.status, self.jobs = checked(queries.status), checked(queries.jobs)
         self.artifacts, self.show = checked(queries.artifacts), checked(queries.show)
-        self.failures = checked(queries.failures)
+        self.failures, self.runs = checked(queries.failures), checked(queries.runs)
         self.cancel, self.retry = checked(queries.cancel), checked(queries.retry)
         maintenance = Maintenance(depot)
         self.verify, self.reconcile = checked(maintenance.verify), checked(maintenance.reconcile)

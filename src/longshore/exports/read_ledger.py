@@ -20,6 +20,7 @@ def manifest_rows(
     *,
     status: str | None = None,
     job_type: str | None = None,
+    run_id: str | None = None,
     since: int = 0,
     held: bool = False,
     superseded: bool = True,
@@ -29,7 +30,8 @@ def manifest_rows(
     `held`: only available results. Without `superseded`: only jobs that were not retried.
     """
     after = ""
-    wanted: dict[str, Any] = {"status": status, "job_type": job_type, "since": since, "superseded": superseded}
+    wanted: dict[str, Any] = {"status": status, "job_type": job_type, "run_id": run_id}
+    wanted |= {"since": since, "superseded": superseded}
     while page := ledger.read(entries, scope, after=after, many=_PAGE, **wanted):
         after = page[-1].job_id
         for entry in page:

@@ -18,7 +18,7 @@ from longshore.domain.identity.requests import DIGEST_LENGTHS
 from longshore.errors import BadInput
 
 Record = Mapping[str, Any]
-TEXTS: Final = ("work_id", "artifact_id", "sha256", "media_type", "name")
+TEXTS: Final = ("work_id", "artifact_id", "sha256", "media_type", "name", "run_id")
 NUMBERS: Final = ("size_bytes", "priority")
 OTHER_DIGESTS: Final = tuple(name for name in DIGEST_LENGTHS if name != "sha256")
 FIELDS: Final = frozenset(

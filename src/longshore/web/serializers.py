@@ -10,6 +10,7 @@ from longshore.domain.model import SECOND, Artifact, Job, Micros
 from longshore.domain.policy.redaction import safe_source, safe_url, says_all
 from longshore.domain.policy.tokens import Token
 from longshore.domain.reasons import reason_named
+from longshore.ledger.queries.runs import Run
 from longshore.web.dashboard.render import stamp
 
 View = dict[str, Any]
@@ -91,6 +92,19 @@ def artifact_view(artifact: Artifact) -> View:
         "created_by_job_id": artifact.created_by_job_id,
         "availability": artifact.availability,
         "previous_id": artifact.previous_id,
+    }
+
+
+def run_view(run: Run) -> View:
+    """Show a run."""
+    return {
+        "run_id": run.run_id,
+        "jobs": run.jobs,
+        "missing": run.missing,
+        "artifacts": run.artifacts,
+        "bytes": run.bytes,
+        "begun_at": stamp(run.begun_at),
+        "ended_at": stamp(run.ended_at),
     }
 
 

@@ -46,6 +46,7 @@ from longshore.domain.transfer import mirrors
 from longshore.errors import LeaseLost, LedgerError, LongshoreError, Unavailable
 from longshore.ledger.operations.give_up_host import FailedWithHost
 from longshore.ledger.queries.due_work import active_due, work_due
+from longshore.ledger.queries.runs import run_due
 from longshore.ledger.records import Settled
 from longshore.worker.background_tasks import BackgroundTasks
 from longshore.worker.failures import failure_of
@@ -247,6 +248,7 @@ class Worker:
             job_types=options.job_types or self._tools.handlers.types(),
             scope=options.scope,
             job_ids=None if self._named is None else tuple(self._named),
+            run_id=options.run_id,
             defaults=self._tools.hosts,
             max_claims=settings.retry.max_claims,
             ahead=self._tools.ahead,
@@ -297,6 +299,8 @@ class Worker:
         """Return when the next job of this run can be claimed, by us or after another worker; None: no job is left."""
         if self._named is not None:
             return await self._ledger.read_async(active_due, options.scope or Scope(), tuple(self._named))
+        if options.run_id is not None:
+            return await self._ledger.read_async(run_due, options.scope or Scope(), options.run_id)
         types = options.job_types or self._tools.handlers.types()
         return await self._ledger.read_async(work_due, options.scope, types)
 

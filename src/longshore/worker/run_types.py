@@ -34,6 +34,7 @@ class RunOptions:
 
     scope: Scope | None = None  # None: every tenant
     job_ids: tuple[str, ...] | None = None
+    run_id: str | None = None  # only jobs of this run; needs a scope
     job_types: tuple[str, ...] | None = None
     forever: bool = False
     max_wait_s: float | None = None  # how long to wait while nothing can be done

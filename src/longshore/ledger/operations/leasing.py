@@ -81,13 +81,14 @@ def claim(
     job_types: Sequence[str] | None = None,
     scope: Scope | None = None,
     job_ids: Sequence[str] | None = None,
+    run_id: str | None = None,
     defaults: HostsSettings | None = None,
     max_claims: int = 100,
     ahead: int = 0,
     at_once: int = NEVER,
     after_tenant: str = "",
 ) -> list[Lease]:
-    """Lease up to `limit` jobs, as fairly as politeness allows."""
+    """Lease up to `limit` jobs, as fairly as politeness allows: of all, of named ones, or of one run."""
     until = tx.now + check_ttl(ttl_s)
     check_text("owner", owner, limit=500)
     if type(limit) is not int or limit < 0:
@@ -102,8 +103,8 @@ def claim(
         job_types=None if job_types is None else encoded(list(job_types)),
         allowed=Allowances(tx, owner, defaults or HostsSettings(), ahead, at_once),
     )
-    if job_ids is not None:
-        _take_named(tx, work, job_ids)
+    if job_ids is not None or run_id is not None:
+        _take_chosen(tx, work, job_ids, run_id)
     else:
         _walk(tx, work, after_tenant)
     work.allowed.write()
@@ -196,21 +197,18 @@ def _serve(tx: Tx, work: Claiming, tenant: str, share: int) -> bool:
     return bool(found or parked or (served and tx.dialect == "sqlite"))
 
 
-def _take_named(tx: Tx, work: Claiming, job_ids: Sequence[str]) -> None:
-    """Take free jobs among named ones, as their hosts allow."""
+def _take_chosen(tx: Tx, work: Claiming, job_ids: Sequence[str] | None, run_id: str | None) -> None:
+    """Take free jobs among named ones, or of one run, as their hosts allow."""
     if work.scope is None:
-        raise BadInput("job_ids need a scope")
-    if work.wanted <= 0 or not job_ids:
+        raise BadInput("job_ids and run_id need a scope")
+    if work.wanted <= 0 or job_ids == ():
         return
     room = claimable(tx, work.scope.tenant_id)
-    found = tx.all(
-        "named_heads",
-        tenant_id=work.scope.tenant_id,
-        project_id=work.scope.project_id,
-        job_ids=encoded(list(job_ids)),
-        job_types=work.job_types,
-        many=max(1_000, 4 * work.wanted),
-    )
+    where = {"job_types": work.job_types, "many": max(1_000, 4 * work.wanted), **work.scope._asdict()}
+    if job_ids is not None:
+        found = tx.all("named_heads", job_ids=encoded(list(job_ids)), **where)
+    else:
+        found = tx.all("run_heads", run_id=run_id, **where)
     rows = [JobRow._make(row) for row in found]
     work.allowed.load(row.host for row in rows)
     for row in rows:

@@ -134,7 +134,12 @@ def _rows(tx: Tx, scope: Scope, wanted: JobFilter, edge: int, limit: int) -> tup
     return _merged(found, cut, limit, oldest=wanted.oldest_first)
 
 
-_NAMED: Final = {"jobs": (), "jobs_of_type": ("job_type",), "jobs_failed": ("reason", "host")}
+_NAMED: Final = {
+    "jobs": (),
+    "jobs_of_type": ("job_type",),
+    "jobs_failed": ("reason", "host"),
+    "jobs_of_run": ("run_id",),
+}
 
 
 def _looks(wanted: JobFilter) -> tuple[str, list[dict[str, Any]]]:
@@ -143,6 +148,8 @@ def _looks(wanted: JobFilter) -> tuple[str, list[dict[str, Any]]]:
     if statuses == (Status.FAILED,) and wanted.reason is not None and wanted.host is not None:
         return "jobs_failed", [{"superseded": 0}, {"superseded": 1}]
     named = [{"status": status.value} for status in statuses]
+    if wanted.run_id is not None:
+        return "jobs_of_run", named
     typed = wanted.job_type is not None and not kind_of(wanted.job_type).common
     return ("jobs_of_type" if typed else "jobs"), named
 

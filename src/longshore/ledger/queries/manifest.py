@@ -50,6 +50,7 @@ def entries(
     many: int = 1_000,
     status: str | None = None,
     job_type: str | None = None,
+    run_id: str | None = None,
     since: Micros = 0,
     superseded: bool = True,
 ) -> list[Entry]:
@@ -59,7 +60,7 @@ def entries(
     """
     check_scope(scope)
     tx.enter(scope.tenant_id)
-    wanted = {"status": status, "job_type": job_type, "since": since, "superseded": int(superseded)}
+    wanted = {"status": status, "job_type": job_type, "run_id": run_id, "since": since, "superseded": int(superseded)}
     rows = tx.all("manifest_page", after=after, many=many, **wanted, **scope._asdict())
     return _all_results(tx, scope, [_entry(row) for row in rows])
 

@@ -21,6 +21,7 @@ SELECT j.job_id, j.job_type, j.status, j.stage, COALESCE(j.url, j.canonical_url)
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id > :after
    AND (CAST(:status AS TEXT) IS NULL OR j.status = :status)
    AND (CAST(:job_type AS TEXT) IS NULL OR j.job_type = :job_type)
+   AND (CAST(:run_id AS TEXT) IS NULL OR j.run_id = :run_id)
    AND j.created_at >= :since AND j.superseded <= :superseded
  ORDER BY j.job_id LIMIT :many
 

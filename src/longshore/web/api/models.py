@@ -259,6 +259,25 @@ class Failures(BaseModel):
     groups: list[FailureOut]
 
 
+class RunOut(BaseModel):
+    """The jobs that share one run's name, and what became of them."""
+
+    run_id: str
+    jobs: dict[Status, int]
+    missing: int = Field(description="failed and not tried again")
+    artifacts: int = Field(description="results, reused ones included")
+    bytes: int = Field(description="of the results")
+    begun_at: When
+    ended_at: When | None = Field(description="null while jobs wait or run")
+
+
+class RunsPage(BaseModel):
+    """One page of runs, newest first."""
+
+    runs: list[RunOut]
+    next: str | None
+
+
 class HostOut(BaseModel):
     """The limits and the state of one host."""
 

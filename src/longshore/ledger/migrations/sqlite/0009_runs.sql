@@ -1,0 +1,2 @@
+-- The jobs of a run; jobs without one do not pay for it.
+CREATE INDEX jobs_run ON jobs (tenant_id, project_id, run_id, status) WHERE run_id IS NOT NULL;
