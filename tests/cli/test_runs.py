@@ -43,7 +43,11 @@ def test_filters_by_run(two_runs: Box) -> None:
     assert (group["reason"], group["count"]) == ("http_404", 1)
     assert two_runs("failures", "--run", "tuesday", "--json").ok().lines == []
     (counts,) = two_runs("status", "--run", "monday", "--json").ok().lines
-    assert (counts["jobs"]["failed"], counts["failures"], counts["held"]["bytes"]) == (1, {"missing": 1, "retried": 0}, 4)
+    assert (counts["jobs"]["failed"], counts["failures"], counts["held"]["bytes"]) == (
+        1,
+        {"missing": 1, "retried": 0},
+        4,
+    )
     assert "longshore runs" in two_runs("status", "--run", "nothing").stderr
     (summary,) = [line for line in two_runs("retry", "--run", "tuesday", "--json").ok().lines if "retried" in line]
     assert summary["retried"] == 0

@@ -116,6 +116,12 @@ class JobAnswer(BaseModel):
     job: JobOut
 
 
+class UploadAnswer(JobAnswer):
+    """The job of an upload, and its artifact."""
+
+    artifact_id: str
+
+
 class JobPage(BaseModel):
     """One page of jobs, newest first."""
 
