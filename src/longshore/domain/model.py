@@ -147,6 +147,7 @@ class Blob:
     backend: str  # local | s3 | postgres
     content_type: str
     deduplicated: bool = False  # the bytes were there before
+    dedupe_action: str = "download"  # or hardlink, copy: equal bytes were in another project of the tenant
 
 
 @dataclass(frozen=True, slots=True)

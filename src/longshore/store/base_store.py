@@ -202,10 +202,13 @@ class BaseStore:
             return None
         if self.find(item.scope, blob_names.check_sha256(item.sha256), item.content_type) is not None:
             return None
-        return OverBudget(
+        over = OverBudget(
             f"the tenant may add {max(0, room)} bytes; {item.size_bytes} are too many",
             hint="raise quota.tenant_bytes or purge",
         )
+        looked = replace(self.staging.rooms.look(), need_bytes=item.size_bytes, tenant_left_bytes=max(0, room))
+        over.facts = looked.facts(over.reason)
+        return over
 
     def recover(
         self, scope: Scope, job_id: str, epoch: int, *, sha256: str, size_bytes: int, content_type: str

@@ -36,6 +36,13 @@ class Entry:
     completed_at: Micros | None
     facts: dict[str, Any] = field(default_factory=dict)
     availability: str | None = None
+    host: str = ""
+    run_id: str | None = None
+    tenant_id: str = ""
+    project_id: str = ""
+    etag: str | None = None
+    last_modified: str | None = None
+    final_url: str | None = None
     asked_name: str | None = None
     expect: Expect = field(default_factory=Expect)
     mirrors: tuple[str, ...] = ()
@@ -91,9 +98,12 @@ def _further(entry: Entry, row: Row) -> Entry:
 
 
 def _entry(row: Row) -> Entry:
-    *columns, facts, availability, request = row
+    *columns, text, availability, host, run_id, tenant, project, published, request = row
     asked = json.loads(request) if request else {}
-    columns += [json.loads(facts) if facts else {}, availability, asked.get("name")]
+    facts = json.loads(text) if text else {}
+    answer = facts | (json.loads(published) if published else {})  # which version the server sent
+    columns += [facts, availability, host, run_id, tenant, project]
+    columns += [answer.get(name) for name in ("etag", "last_modified", "final_url")] + [asked.get("name")]
     return Entry(*(*columns, expect_of(request), tuple(asked.get("mirrors", ())), "headers" in asked))
 
 

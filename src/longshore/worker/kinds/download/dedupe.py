@@ -79,7 +79,12 @@ class UrlContent:
             "size_bytes": artifact.size_bytes,
             "stream_bytes": 0,
             "revalidated": why == "revalidated",
+            "shard_prefix": shard_of(artifact.pointer),
         }
+        if self.version is not None:
+            validators = self.version.validators
+            facts |= {"etag": validators.etag, "last_modified": validators.last_modified}
+            facts["final_url"] = self.version.final_url
         return Reused(
             artifact.created_by_job_id or "",
             artifact.artifact_id,

@@ -31,7 +31,7 @@ from longshore.worker.kinds.download.dedupe import UrlContent
 from longshore.worker.kinds.download.extra_digests import digests_of, stored_digests
 from longshore.worker.kinds.download.mirror_walk import MirrorWalk
 from longshore.worker.kinds.download.name_exists import Resolver
-from longshore.worker.kinds.download.transfer_result import NO_PART, Received, stored_head, telemetry
+from longshore.worker.kinds.download.transfer_result import NO_PART, Received, failure_telemetry, stored_head, telemetry
 from longshore.worker.silent_transfers import LastByte
 from longshore.worker.transfer_slots import HostSlots
 
@@ -410,16 +410,10 @@ class _Kept:
         return None
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Reasoned):
-            head, elapsed_s = self._sink.head, time.monotonic() - self._began
-            asked = {
-                "elapsed_ms": round(elapsed_s * 1000, 3)
-            }  # all there is to tell of an answer without a body for us
-            error.facts = (
-                telemetry(self._sink, head, elapsed_s, self._why) if head is not None else {**asked, **error.facts}
-            )
-            if error.retry_after_s is not None:
-                error.facts["retry_after_s"] = error.retry_after_s
+        if isinstance(error, Reasoned | StoreError):
+            error.facts = failure_telemetry(self._sink, time.monotonic() - self._began, self._why) | error.facts
+        if isinstance(error, Reasoned) and error.retry_after_s is not None:
+            error.facts["retry_after_s"] = error.retry_after_s
         if error is not None:
             await self._sink.abandon(keep=_worth_keeping(error))
         if isinstance(error, Reasoned):
