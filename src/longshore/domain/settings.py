@@ -259,7 +259,10 @@ class ShardSettings(Section):
 class DedupeSettings(Section):
     """When bytes that are held are not fetched again."""
 
-    hardlink: bool = key(True, "use stored bytes of the same content instead of fetching them again")
+    reuse: bool = key(True, "use stored bytes of the same content instead of fetching them again")
+    hardlink: bool = key(
+        True, "store equal bytes of one tenant's projects once, by hard link; where that is impossible, by copy"
+    )
     revalidate: str = key(
         "always", "ask the server before another job's bytes are used: `always`, `never`, or an age in seconds"
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from longshore.domain.kinds import DOWNLOAD
+from longshore.domain.model import Lease
 from longshore.domain.run_events import Listener
 from longshore.ledger.operations.make_claimable import release_dead
 from longshore.thread_pool import Threads
@@ -24,10 +25,11 @@ from longshore.worker.kinds.custom.handler import CustomJobs
 from longshore.worker.kinds.download.dedupe import StoredContent
 from longshore.worker.kinds.download.handler import DownloadHandler
 from longshore.worker.kinds.download.receive import Receiver
+from longshore.worker.kinds.download.url_turns import UrlTurns
 from longshore.worker.liveness import Liveness
 from longshore.worker.open_files import within_the_limit
 from longshore.worker.publisher import Publisher
-from longshore.worker.run_types import WorkerContext
+from longshore.worker.run_types import Cleaner, WorkerContext
 from longshore.worker.silent_transfers import SilentTransfers
 from longshore.worker.transfer_slots import TransferSlots
 
@@ -74,9 +76,10 @@ async def open_worker(
         transfer_slots = TransferSlots(settings.transfer.concurrency, breaker_failures=runtime.hosts.breaker_failures)
         publisher = Publisher(ledger, store, threads, transfer_slots, items=files.batch_items, size=BATCH_BYTES)
         known = StoredContent(ledger, store, threads, settings.dedupe)
+        turns = UrlTurns(ledger, enabled=settings.dedupe.reuse)
         receiver = Receiver(ledger, store, transfer, threads, settings, runtime.hosts, transfer_slots)
         handlers = Handlers()
-        download = DownloadHandler(known, receiver, publisher, transfer_slots, settings, watch)
+        download = DownloadHandler(known, receiver, publisher, transfer_slots, turns, settings, watch)
         handlers.add(DOWNLOAD, download.acquire, known.prepare)
         own = CustomJobs(ledger, store, publisher, runtime.scratch / runtime.liveness.owner, at_once=OWN_AT_ONCE)
         for name in own.types:
@@ -93,7 +96,7 @@ async def open_worker(
                 ahead=runtime.ahead,
                 owner=runtime.liveness.owner,
                 watch=watch,
-                clean=publisher.clean,
+                clean=_cleaner(publisher, turns),
                 disk=FullDisk(ledger, store),
                 release_dead_owners=lambda: release_dead_owners(runtime),
                 reconcile=runtime.reconcile,
@@ -109,6 +112,16 @@ async def open_worker(
                 ticking.cancel()
             await asyncio.to_thread(own.close)
             threads.shutdown(wait=True)
+
+
+def _cleaner(publisher: Publisher, turns: UrlTurns) -> Cleaner:
+    """Return what is called after each attempt, when its outcome is written."""
+
+    def clean(lease: Lease, *, done: bool = False) -> None:
+        turns.ended(lease, succeeded=done)
+        publisher.clean(lease, done=done)
+
+    return clean
 
 
 async def release_dead_owners(runtime: Runtime) -> int:
