@@ -32,9 +32,19 @@ def plan_job_if_absent(
     )
 
 
-def lease_next_job(ledger: Ledger, owner: str, ttl_s: float = 120) -> Lease | None:
-    """Claim one job; return None if no job is claimable."""
-    leases = ledger.claim(owner, limit=1, ttl_s=ttl_s)
+def lease_next_job(
+    ledger: Ledger,
+    owner: str,
+    ttl_s: float = 120,
+    *,
+    scope: Scope | None = Scope(),
+    job_types: Sequence[str] | None = None,
+) -> Lease | None:
+    """Claim one job of a tenant and project, and of these types if some are given; return None if none is claimable.
+
+    `scope=None` claims for every tenant. A worker that knows one type names it: it would get the others, too.
+    """
+    leases = ledger.claim(owner, limit=1, ttl_s=ttl_s, scope=scope, job_types=job_types)
     return leases[0] if leases else None
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
+import apsw
+import psycopg
 import pytest
 
 from longshore.domain.identity.requests import download_request
-from longshore.domain.model import Scope, Status
+from longshore.domain.model import SECOND, JobRequest, Scope, Status
 from longshore.domain.outcomes import Failed
 from longshore.errors import NotFound
 from longshore.ledger import JobFilter, Ledger
@@ -83,3 +87,18 @@ def test_a_long_name_is_a_name(ledger: Ledger) -> None:
     plan(ledger, A, 1, run_id=name)
     assert [run.run_id for run in ledger.read(runs.runs, A).items] == [name]
     assert ledger.read(runs.runs, Scope("c", "c")).items == []
+
+
+def test_the_times_of_the_torrents_view_are_text(ledger: Ledger, clock: Clock, where: str, engine: str) -> None:
+    clock.now += 42
+    request = JobRequest(
+        "torrent", None, user_id="u", book_id="b", media_type="ebook", source="magnet:?xt=urn:btih:" + "a" * 40
+    )
+    ledger.plan(A, [request])
+    query = "SELECT created_at_utc, completed_at_utc FROM download_jobs"
+    if engine == "sqlite":
+        row = apsw.Connection(where).execute(query).fetchone()
+    else:
+        with psycopg.connect(where) as connection:
+            row = connection.execute(query).fetchone()
+    assert row == (datetime.fromtimestamp(clock.now // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%S.000042Z"), None)

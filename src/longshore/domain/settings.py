@@ -292,6 +292,7 @@ class ReconcileSettings(Section):
     """When rows, files, parts and intents are compared."""
 
     interval_s: float = key(3600.0, "how often a worker compares them", least=1)
+    start_s: float = key(0.2, "how long a worker looks for lost blobs when it starts; 0 = not", least=0)
     stale_part_s: float = key(3600.0, "age from which a part of a job that is over or gone is removed", least=0)
 
 

@@ -15,7 +15,7 @@ from longshore.errors import BlobDamaged, DiskFull, NotFound, OverBudget, Publis
 from longshore.store import blob_names
 from longshore.store.api import Staged
 from longshore.store.durability import filesystem
-from longshore.store.records import Problem
+from longshore.store.records import Problem, StoredBlob
 from longshore.store.staging.area import Staging
 from longshore.store.staging.part_facts import PartFacts
 from longshore.store.staging.part_writer import PartWriter
@@ -128,6 +128,10 @@ class BaseStore:
         self.staging.rooms.used_bytes = used_bytes
         if limit_bytes is not None:
             self.staging.rooms.limit_bytes = limit_bytes
+
+    def rehome(self, held: StoredBlob, why: str, *, dry_run: bool = False) -> str | None:
+        """See `Store`: only files can be in a wrong place."""
+        return None
 
     # ── recovery and verification, built on a store's own methods ──
 

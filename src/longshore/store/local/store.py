@@ -39,6 +39,7 @@ from longshore.store.local.blob_directories import BlobDirectories, Shard
 from longshore.store.local.layout import any_tenant, sizes
 from longshore.store.local.publish_link import REPAIR, Linker, problem_of
 from longshore.store.local.shared_bytes import SharedBytes
+from longshore.store.local.wrong_shards import rehome
 from longshore.store.records import Problem, Quarantined, StoredBlob
 from longshore.store.staging.area import Staging
 from longshore.store.staging.parts import BODY, Part
@@ -65,6 +66,7 @@ class LocalStore(BaseStore):
     """Blobs below one directory, parts in `.staging` on the same file system."""
 
     backend = "local"
+    rehome = rehome
 
     def __init__(self, root: Path, settings: Settings | None = None, *, ledger_id: str | None = None) -> None:
         self.settings = settings or Settings()
