@@ -24,6 +24,7 @@ from longshore.depot.uploads import Uploads
 from longshore.domain.model import Scope
 from longshore.errors import NoDepot, Unavailable
 from longshore.ledger import Ledger
+from longshore.ledger.ledger import is_postgres
 from longshore.store.durability import filesystem
 from longshore.worker.liveness import Liveness, new_owner
 from longshore.worker.runtime import BATCH_ITEMS, Runtime
@@ -153,7 +154,7 @@ def open_runtime(settings: Settings, *, create: bool, store_lost: bool = False) 
         filesystem.make_root(directory)
     elif isinstance(where, Path) and not where.exists():
         raise NoDepot(f"no depot at {directory}")
-    ledger = Ledger.open(where, create=create)
+    ledger = Ledger.open(where, create=create and not is_postgres(where))  # a server's schema is made by `migrate`
     try:
         store = open_own_store(settings, ledger, anew=store_lost)
     except BaseException:

@@ -97,7 +97,7 @@ class Ledger:
 
     @staticmethod
     def apply_migration(where: str | Path) -> list[int]:
-        """Migrate an existing ledger to the current schema and return the versions that were applied."""
+        """Migrate a ledger to the current schema and return the versions that were applied; on PostgreSQL also a new one."""
         if is_postgres(where):
             applied: list[int] = import_module("longshore.ledger.backends.postgres.schema").migrate_postgres(str(where))
             return applied
