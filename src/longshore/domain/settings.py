@@ -151,7 +151,9 @@ class TransferSettings(Section):
         "bytes per second that all transfers receive together, such as `2M` (k, M, G are powers of 1024), or by local time "
         "`500k 08:00-18:00, 0 otherwise`; empty or 0 = no limit",
     )
-    max_rate_shares: int = key(1, "processes that share max_rate in equal parts; --workers sets it", least=1)
+    max_rate_shares: int = key(
+        1, "processes that share max_rate and a short queue in equal parts; --workers sets it", least=1
+    )
     chunk_bytes: int = key(256 * 1024, "bytes handed over at once", least=4096, most=1 << 28)
     segments: int = key(
         1,

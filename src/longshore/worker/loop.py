@@ -50,6 +50,7 @@ from longshore.ledger.queries.runs import run_due
 from longshore.ledger.records import Settled
 from longshore.worker.background_tasks import BackgroundTasks
 from longshore.worker.failures import failure_of
+from longshore.worker.fair_share import fair_share
 from longshore.worker.heartbeat import Heartbeat
 from longshore.worker.ledger_wait_limit import LedgerWait
 from longshore.worker.run_types import RunningLease, RunOptions, RunResult, WorkerContext
@@ -239,6 +240,9 @@ class Worker:
         if self._named is not None and len(self._named) < places:
             self._take_names(options)
         if self._named == {}:
+            return 0
+        places = await fair_share(self._tools, options, places, len(self._held))
+        if places == 0:
             return 0
         failpoints.hit("claim.before")
         leases = await self._ledger.claim_async(

@@ -105,5 +105,6 @@ class WorkerContext:
     turn_away: Callable[[], None]  # for a drain: fail all transfers that wait for a slot
     transfer_slots: TransferSlots  # places for transfers
     silent: SilentTransfers
+    workers: Callable[[], int]  # processes that share the queue, as far as known
     progress: Callable[[], Sequence[Progress]]  # of the large bodies under way
     silent_s: float  # how long a transfer may be silent; 0: for ever

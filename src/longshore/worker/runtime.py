@@ -103,6 +103,7 @@ async def open_worker(
                 turn_away=transfer_slots.turn_away,
                 transfer_slots=transfer_slots,
                 silent=SilentTransfers(receiver.waiting, receiver.last_byte),
+                workers=lambda: max(settings.transfer.max_rate_shares, runtime.liveness.count()),
                 progress=lambda: _progress(receiver),
                 silent_s=settings.transfer.stall_s,
             )
