@@ -18,15 +18,33 @@ from longshore.ledger.operations import effects, make_claimable, planning, stage
 from longshore.ledger.records import EffectClass, Intent, Settled
 
 
-def plan_job_if_absent(ledger: Ledger, scope: Scope, *, work_id: str, artifact_id: str, canonical_url: str) -> str:
+def plan_job_if_absent(
+    ledger: Ledger, scope: Scope, *, work_id: str, artifact_id: str, canonical_url: str, run_id: str | None = None
+) -> str:
     """Plan one download by its v1 key (work, artifact, URL) and return the job's id."""
-    named = {"work_id": work_id, "artifact_id": artifact_id, "canonical_url": canonical_url}
-    return ledger.write(planning.plan_job_if_absent, scope, **named)
+    return ledger.write(
+        planning.plan_job_if_absent,
+        scope,
+        work_id=work_id,
+        artifact_id=artifact_id,
+        canonical_url=canonical_url,
+        run_id=run_id,
+    )
 
 
-def lease_next_job(ledger: Ledger, owner: str, ttl_s: float = 120) -> Lease | None:
-    """Claim one job; return None if no job is claimable."""
-    leases = ledger.claim(owner, limit=1, ttl_s=ttl_s)
+def lease_next_job(
+    ledger: Ledger,
+    owner: str,
+    ttl_s: float = 120,
+    *,
+    scope: Scope | None = Scope(),
+    job_types: Sequence[str] | None = None,
+) -> Lease | None:
+    """Claim one job of a tenant and project, and of these types if some are given; return None if none is claimable.
+
+    `scope=None` claims for every tenant. A worker that knows one type names it: it would get the others, too.
+    """
+    leases = ledger.claim(owner, limit=1, ttl_s=ttl_s, scope=scope, job_types=job_types)
     return leases[0] if leases else None
 
 

@@ -128,6 +128,10 @@ class StoreError(LongshoreError):
 
     reason = "disk_error"
 
+    def __init__(self, message: str | None = None, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.facts: dict[str, Any] = {}  # telemetry of the failed attempt: of a refusal its figures
+
 
 class PublishFailed(StoreError):
     """The bytes could not be made durable; they must be fetched again."""

@@ -87,7 +87,9 @@ def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Box]:
         return
     cluster: Cluster = request.getfixturevalue("postgres_cluster")
     with cluster.database() as dsn:
-        yield Box(tmp_path, env | {"LONGSHORE_LEDGER": dsn})
+        box = Box(tmp_path, env | {"LONGSHORE_LEDGER": dsn})
+        box("migrate").ok()
+        yield box
 
 
 @pytest.mark.slow

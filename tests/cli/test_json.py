@@ -58,6 +58,10 @@ class World:
         place.mkdir(exist_ok=True)
         (place / name).write_bytes(body)
 
+    def named_run(self) -> None:
+        """Plan a job in a run."""
+        self.box("add", "-", "--run", "r", stdin=self.origin.url("/named").encode()).ok()
+
 
 @dataclass(frozen=True)
 class Call:
@@ -109,6 +113,7 @@ CALLS: Final[dict[str, Call]] = {
     "torrent sync": call(types="summary"),
     "status": call(types="status"),
     "jobs": call(types="job"),
+    "runs": Call(lambda w: w.named_run() or [], "run"),  # type: ignore[func-returns-value]
     "show": Call(lambda w: [w.job("completed")], "show"),
     "failures": call(types="failure"),
     "stats": call(types="stats"),

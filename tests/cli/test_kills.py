@@ -96,7 +96,7 @@ def seconds_until_done(box: Box, project: str, urls: list[str], wanted: list[str
     """Plan in a project of its own, run, and tell when the last of the wanted was done after the first started."""
     where = ["--project", project]
     box("add", box.write("list", "\n".join(urls)), *where).ok()
-    ran = box.process("run", "--json", "--max-wait", "1", "--set", "dedupe.hardlink=false", *where)
+    ran = box.process("run", "--json", "--max-wait", "1", "--set", "dedupe.reuse=false", *where)
     assert {line["url"] for line in ran.of("completed")} >= set(wanted)
     begun = min(datetime.fromisoformat(line["ts"]) for line in ran.lines)
     ended = max(datetime.fromisoformat(line["ts"]) for line in ran.of("completed") if line["url"] in set(wanted))

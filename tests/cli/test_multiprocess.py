@@ -178,7 +178,7 @@ def test_get_with_workers_says_what_one_process_says(box: Box, origin: Origin, t
 
 def essence(ran: Ran) -> Counter[str]:
     """The lines of a run without what differs between any two."""
-    varies = {"ts", "job_id", "artifact_id", "path", "elapsed_s", "bytes_done", "message"}
+    varies = {"ts", "job_id", "artifact_id", "path", "elapsed_s", "fsync_s", "bytes_done", "message"}
     lines = [line for line in ran.lines if line["type"] != "progress"]
     return Counter(str({name: value for name, value in line.items() if name not in varies}) for line in lines)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psycopg
+
 from tests.cli.conftest import LOOPBACK, Box
 from tests.support.origin import Origin, Thing, status
 from tests.support.postgres import Cluster, postgres_cluster
@@ -14,6 +16,7 @@ __all__ = ["postgres_cluster"]
 def test_the_same_commands_work_on_postgresql(tmp_path: Path, origin: Origin, postgres_cluster: Cluster) -> None:
     with postgres_cluster.database() as dsn:
         box = Box(tmp_path, LOOPBACK | {"LONGSHORE_DEPOT": str(tmp_path / "depot"), "LONGSHORE_LEDGER": dsn})
+        box("migrate").ok()
         good, gone = origin.add("/good", Thing(b"good")), origin.add("/gone", status(404))
 
         assert box("get", good, gone).code == 3
@@ -35,10 +38,25 @@ def test_the_same_commands_work_on_postgresql(tmp_path: Path, origin: Origin, po
         assert dsn not in box("config").ok().stdout or "@" not in dsn
 
 
+def test_only_migrate_makes_the_schema(tmp_path: Path, origin: Origin, postgres_cluster: Cluster) -> None:
+    with postgres_cluster.database() as dsn:
+        box = Box(tmp_path, LOOPBACK | {"LONGSHORE_DEPOT": str(tmp_path / "depot"), "LONGSHORE_LEDGER": dsn})
+        for words in (("get", origin.url("/a")), ("add", "-"), ("put", __file__), ("run",)):
+            refused = box(*words)
+            assert refused.code == 10, words
+            assert "longshore migrate" in refused.stderr
+        with psycopg.connect(dsn) as connection:
+            assert connection.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").fetchone() == (0,)
+        assert "applied" in box("migrate").ok().stderr
+        assert "nothing to do" in box("migrate").ok().stderr
+        box("add", "-", stdin=b"https://a.example/1\n").ok()
+
+
 def test_forked_workers_share_a_postgresql_ledger(tmp_path: Path, origin: Origin, postgres_cluster: Cluster) -> None:
     """The parent has spoken to the server before it forks; nobody speaks on another's connection."""
     with postgres_cluster.database() as dsn:
         box = Box(tmp_path, LOOPBACK | {"LONGSHORE_DEPOT": str(tmp_path / "depot"), "LONGSHORE_LEDGER": dsn})
+        box("migrate").ok()
         urls = [origin.add(f"/{n}", Thing(b"body %d" % n)) for n in range(600)]
         box("add", "-", stdin="\n".join(urls[:60]).encode()).ok()
 
@@ -52,6 +70,7 @@ def test_forked_workers_share_a_postgresql_ledger(tmp_path: Path, origin: Origin
 def test_waits_hosts_and_offline_work_on_postgresql(tmp_path: Path, origin: Origin, postgres_cluster: Cluster) -> None:
     with postgres_cluster.database() as dsn:
         box = Box(tmp_path, LOOPBACK | {"LONGSHORE_DEPOT": str(tmp_path / "depot"), "LONGSHORE_LEDGER": dsn})
+        box("migrate").ok()
         urls = [origin.add(f"/{n}", status(503, b"", Retry_After="3600")) for n in range(3)]
         host = urls[0].split("/")[2]
 

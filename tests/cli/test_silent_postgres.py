@@ -42,7 +42,7 @@ def env(tmp_path: Path, own_postgres_cluster: Cluster) -> Iterator[dict[str, str
     """A depot whose ledger is a database of its own."""
     with own_postgres_cluster.database() as dsn:
         found = {"LONGSHORE_DEPOT": str(tmp_path / "depot"), "LONGSHORE_LEDGER": dsn}
-        execute("add", "-", env=found).ok()
+        execute("migrate", env=found).ok()
         yield found
 
 

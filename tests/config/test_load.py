@@ -31,6 +31,7 @@ PROMISED: dict[str, object] = {
     "hosts.breaker_cooldown_s": 30.0,
     "shard.width": 2,
     "dedupe.hardlink": True,
+    "dedupe.reuse": True,
     "verify.sniff": True,
     "reconcile.interval_s": 3600.0,
     "reconcile.stale_part_s": 3600.0,

@@ -166,3 +166,29 @@ def test_a_source_that_cannot_be_read_is_named_and_the_others_are_taken(tmp_path
     assert "cannot be read" in refused["message"]
     (taken,) = ran.of("taken")
     assert taken["name"] == str(good)
+
+
+def test_an_upload_is_described(depot: Depot) -> None:
+    got = depot.put(
+        b"words", artifact_type="report", schema_version="3", metadata={"pages": 2}, run_id="r", request_id="q"
+    )
+    assert got.artifact is not None
+    assert (got.artifact.schema_version, got.artifact.metadata) == ("3", {"pages": 2})
+    (job,) = depot.jobs()
+    assert (job.request.run_id, job.request.request_id) == ("r", "q")
+    assert job.results == (got.artifact.artifact_id,)
+    with pytest.raises(BadInput, match="metadata"):
+        depot.put(b"others", metadata={"x": float("nan")})
+
+
+def test_put_takes_metadata(tmp_path: Path) -> None:
+    words = tmp_path / "words"
+    words.write_bytes(b"words")
+    where = ("--depot", tmp_path / "depot", "--json")
+    put = ("put", words, *where, "--metadata", "who=me", "--schema-version", "1", "--run", "r")
+    (taken,) = invoke(*put, "--metadata", '{"pages": 2}').ok().lines
+    (shown,) = invoke("show", taken["job_id"], *where).ok().lines
+    (result,) = shown["artifacts"]
+    assert (result["metadata"], result["schema_version"]) == ({"who": "me", "pages": 2}, "1")
+    assert (shown["job"]["run_id"], shown["job"]["result_artifacts"]) == ("r", [taken["artifact_id"]])
+    assert invoke("put", words, *where, "--metadata", "nothing").code == 2

@@ -30,7 +30,7 @@ def own(ledger: Ledger, count: int = 1, *, scope: Scope = HOME, job_type: str = 
 
 
 def lease(ledger: Ledger, owner: str = "w", ttl_s: float = 60) -> Lease:
-    granted = compat.lease_next_job(ledger, owner, ttl_s)
+    granted = compat.lease_next_job(ledger, owner, ttl_s, scope=None)
     assert granted is not None
     return granted
 

@@ -30,8 +30,8 @@ def test_double_plan_gives_the_same_job(ledger: Ledger) -> None:
 
 def test_two_workers_get_one_lease(ledger: Ledger) -> None:
     plan(ledger)
-    assert compat.lease_next_job(ledger, "one") is not None
-    assert compat.lease_next_job(ledger, "two") is None
+    assert compat.lease_next_job(ledger, "one", scope=None) is not None
+    assert compat.lease_next_job(ledger, "two", scope=None) is None
 
 
 def test_planned_to_streaming_raises(ledger: Ledger, clock: Clock) -> None:
@@ -138,7 +138,7 @@ def test_a_crash_after_finalize_is_recovered_without_a_second_run(ledger: Ledger
     assert settle(ledger, heir, held(1)).stage == "INDEXED"
     assert compat.get_effect_result(ledger, HOME, finalize(heir).key) is not None
     assert ledger.plan(HOME, downloads(1))[0].status is Status.COMPLETED
-    assert compat.lease_next_job(ledger, "next") is None
+    assert compat.lease_next_job(ledger, "next", scope=None) is None
 
 
 def test_full_progression(ledger: Ledger) -> None:

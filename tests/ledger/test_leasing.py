@@ -8,7 +8,8 @@ from itertools import pairwise
 import pytest
 
 from longshore import compat
-from longshore.domain.model import SECOND, Lease, Scope, Status
+from longshore.domain.identity.requests import download_request
+from longshore.domain.model import SECOND, JobRequest, Lease, Scope, Status
 from longshore.domain.outcomes import Canceled, Deferred, Failed, Released
 from longshore.domain.settings import HostSettings, HostsSettings
 from longshore.errors import InvalidTransition, LeaseLost
@@ -87,7 +88,7 @@ def test_terminal_is_final(ledger: Ledger) -> None:
     settle(ledger, granted, Failed("http_404", "gone"))
     assert isinstance(ledger.settle([(granted, held())])[0], LeaseLost)
     assert ledger.cancel(HOME, [granted.job_id]).unchanged == (granted.job_id,)
-    assert compat.lease_next_job(ledger, "w") is None
+    assert compat.lease_next_job(ledger, "w", scope=None) is None
 
 
 def test_higher_priority_first_then_the_order_of_planning(ledger: Ledger) -> None:
@@ -248,7 +249,7 @@ def test_a_learned_host_becomes_the_claim_key(ledger: Ledger, clock: Clock) -> N
     settle(ledger, granted, Deferred("host_busy", "full", 5.0, counts=False, host="publisher.example"))
     ledger.write(hosts.set_host, "publisher.example", {"paused": True})
     clock.sleep(6)
-    assert compat.lease_next_job(ledger, "w") is None
+    assert compat.lease_next_job(ledger, "w", scope=None) is None
     ledger.write(hosts.set_host, "publisher.example", {"paused": False})
     again = lease(ledger)
     assert (again.job_id, again.job.request.host, again.job.attempts) == (job_id, "publisher.example", 0)
@@ -266,7 +267,7 @@ def test_waiting_jobs_come_when_they_are_due_and_not_before(ledger: Ledger, cloc
     )
     assert waiting.next_attempt_at == clock.now + 20 * SECOND == ledger.next_due()
     clock.sleep(19)
-    assert compat.lease_next_job(ledger, "w") is None
+    assert compat.lease_next_job(ledger, "w", scope=None) is None
     clock.sleep(1)
     assert lease(ledger).job_id == job_id
 
@@ -314,7 +315,7 @@ def test_a_cancel_that_nobody_lives_to_see_happens_when_the_lease_ends(ledger: L
     lease(ledger, "dead", 10)
     ledger.cancel(HOME, [job_id])
     clock.sleep(11)
-    assert compat.lease_next_job(ledger, "w") is None
+    assert compat.lease_next_job(ledger, "w", scope=None) is None
     assert ledger.job(HOME, job_id).status is Status.CANCELED
 
 
@@ -345,3 +346,20 @@ def test_torrents_are_claimed_only_by_name_and_go_on_without_a_lease(ledger: Led
     assert ledger.counts(HOME)[Status.PROCESSING] == 1
     assert good(ledger.reconcile_jobs()).wrong_counters == 0
     assert granted.epoch == 1
+
+
+def test_the_classic_claim_hands_out_nothing_of_another_tenant(ledger: Ledger) -> None:
+    ledger.plan(Scope("other", "p"), [download_request("https://h.example/other")])
+    ledger.plan(Scope("default", "p2"), [download_request("https://h.example/project")])
+    ledger.plan(Scope(), [JobRequest("task", "t"), download_request("https://h.example/mine")])
+    mine = compat.lease_next_job(ledger, "w", job_types=["download"])
+    assert mine is not None
+    assert (mine.scope, mine.job.job_type) == (Scope(), "download")
+    assert compat.lease_next_job(ledger, "w", job_types=["download"]) is None
+    task = compat.lease_next_job(ledger, "w")
+    assert task is not None
+    assert task.job.job_type == "task"
+    assert compat.lease_next_job(ledger, "w") is None
+    other = compat.lease_next_job(ledger, "w", scope=Scope("other", "p"))
+    assert other is not None
+    assert compat.lease_next_job(ledger, "w", scope=None) is not None

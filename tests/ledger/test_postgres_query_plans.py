@@ -19,7 +19,7 @@ from longshore.domain.outcomes import Deferred
 from longshore.domain.settings import HostsSettings
 from longshore.ledger import Ledger
 from longshore.ledger.operations import leasing, make_claimable, purging
-from longshore.ledger.queries import listing, manifest
+from longshore.ledger.queries import listing, manifest, runs
 from longshore.ledger.queries.listing import JobFilter
 from longshore.ledger.rows import encoded
 from longshore.ledger.statements import statements
@@ -212,3 +212,15 @@ def test_works_are_looked_up_by_their_hash(postgres_ledger: str, name: str) -> N
         plan = ledger.read(explained)
     assert "jobs_work" in plan, plan
     assert "(work_hash = " in plan.partition("jobs_work")[2].partition("Index Cond:")[2].partition("\n")[0], plan
+
+
+def test_a_run_touches_its_own_jobs(big: tuple[Ledger, Clock]) -> None:
+    ledger, _ = big
+    for name in ("one", "two"):
+        ledger.plan(HOME, [download_request(f"https://{name}.example/{n}", run_id=name) for n in range(50)])
+    page, rows = touched(ledger, runs.runs, HOME)
+    assert [len(page.items), page.items[0].jobs[Status.PENDING]] == [2, 50]
+    assert rows <= 400
+    found, rows = touched(ledger, listing.jobs, HOME, JobFilter(run_id="one"), limit=100)
+    assert len(found.items) == 50
+    assert rows <= 200

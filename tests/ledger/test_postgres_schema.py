@@ -44,14 +44,19 @@ def test_programs_that_start_at_once_make_one_ledger(postgres_dsn: str) -> None:
 
 
 def test_where_there_is_no_ledger_none_is_made(postgres_dsn: str, postgres_cluster: Cluster) -> None:
-    with pytest.raises(NoDepot):
+    with pytest.raises(NoDepot) as refused:
         Ledger.open(postgres_dsn)
-    with pytest.raises(NoDepot):
-        migrate_postgres(postgres_dsn)
+    assert "longshore migrate" in str(refused.value.hint)
     with pytest.raises(NoDepot, match="nowhere"):
         Ledger.open(postgres_cluster.dsn("nowhere"), create=True)
     with pytest.raises(Unavailable, match="cannot be reached"):
         Ledger.open("postgresql:///x?host=/nonexistent")
+
+
+def test_migrate_makes_a_ledger(postgres_dsn: str) -> None:
+    assert migrate_postgres(postgres_dsn) == list(range(1, current_version("postgres") + 1))
+    assert migrate_postgres(postgres_dsn) == []
+    Ledger.open(postgres_dsn).close()
 
 
 def test_a_ledger_that_does_not_fit_is_refused(postgres_ledger: str) -> None:
@@ -128,7 +133,7 @@ def test_both_engines_have_the_same_tables_and_columns(
         postgres_ledger, "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public'"
     )
     found = {tuple(row) for row in rows if row[0] != "commits"}  # of connections, which a file does not have
-    assert found - sqlite == {("url_versions", "url_hash"), ("jobs", "work_hash")}
+    assert found - sqlite == {("url_versions", "url_hash"), ("jobs", "work_hash"), ("jobs", "run_hash")}
     assert sqlite - {tuple(row) for row in rows} == set()
 
 

@@ -253,7 +253,7 @@ def test_cancel_says_what_it_came_to(ledger: Ledger) -> None:
     )
     assert running.job_id == two
     assert ledger.counts(HOME)[Status.CANCELED] == 1
-    assert compat.lease_next_job(ledger, "w") is None
+    assert compat.lease_next_job(ledger, "w", scope=None) is None
 
 
 @pytest.mark.parametrize("outcome", [Released(), Deferred("connect", "later", 3_600.0)], ids=["released", "deferred"])
@@ -263,7 +263,7 @@ def test_a_job_that_was_asked_to_stop_is_not_tried_again(ledger: Ledger, outcome
     assert ledger.cancel(HOME, [job_id]).requested == (job_id,)
     assert settle(ledger, running, outcome).status is Status.CANCELED
     assert ledger.job(HOME, job_id).status is Status.CANCELED
-    assert compat.lease_next_job(ledger, "w") is None
+    assert compat.lease_next_job(ledger, "w", scope=None) is None
     assert ledger.reconcile_jobs().wrong_counters == 0
 
 

@@ -35,6 +35,7 @@ HOT = (
     "settling",
     "effects",
     "registry",
+    "runs",
     "cancel_retry",
     "hosts",
     "manifest",

@@ -13,8 +13,10 @@ from pyarrow import parquet
 
 from longshore.domain.model import JobRequest
 from longshore.errors import BadInput
+from longshore.exports.manifest_rows import TABLE_COLUMNS
 from longshore.lists import FORMATS, BadLine, WithoutFile, read_list
 from longshore.lists.detect_format import recognise
+from longshore.lists.record_fields import NOT_UNDERSTOOD, UNKNOWN, field_of
 
 SHA = "ab" * 32
 
@@ -287,3 +289,7 @@ def test_what_is_no_list_is_refused_whole(text: str) -> None:
 def test_an_unknown_format_is_named() -> None:
     with pytest.raises(BadInput, match=r"'xlsx'.*urls"):
         read("x", "xlsx")
+
+
+def test_no_column_of_the_manifest_is_unknown_to_add() -> None:
+    assert [name for name in TABLE_COLUMNS if field_of(name) in (UNKNOWN, NOT_UNDERSTOOD)] == []

@@ -7,6 +7,7 @@ import hashlib
 import http.client
 import socket
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -209,3 +210,28 @@ def test_a_client_that_leaves_in_the_middle_is_not_an_error(
         eventually(lambda: not site.serving(), "the request to end")
     assert "unexpected" not in caplog.text
     assert "Traceback" not in caplog.text
+
+
+def test_an_upload_answers_its_artifact_and_takes_metadata(site: Site) -> None:
+    client = site.client("write", tenant="described")
+    query = "artifact_type=transcript&schema_version=2.1&run_id=r9&work_id=w1&metadata=" + quote(
+        '{"pages": 3, "who": "ü"}'
+    )
+    first = client.post(f"/api/v1/artifacts?{query}", body=b"words", headers={"X-Request-Id": "req-1"}).json()
+    artifact = client.get(f"/api/v1/artifacts/{first['artifact_id']}").json()
+    assert artifact["metadata"] == {"pages": 3, "who": "ü"}
+    assert (artifact["artifact_type"], artifact["schema_version"]) == ("transcript", "2.1")
+    job = first["job"]
+    assert (job["run_id"], job["request_id"], job["work_id"]) == ("r9", "req-1", "w1")
+    assert job["result_artifacts"] == [first["artifact_id"]]
+    again = client.post("/api/v1/artifacts?metadata=%7B%22pages%22%3A4%7D", body=b"words")
+    assert (again.status, again.json()["artifact_id"]) == (200, first["artifact_id"])
+    assert client.get(f"/api/v1/artifacts/{first['artifact_id']}").json()["metadata"]["pages"] == 3  # as it was stored
+
+
+@pytest.mark.parametrize("metadata", ["[1]", "{", "3", '{"a": ' + "[" * 100 + "]" * 100 + "}", '{"a": "\\ud800"}'])
+def test_metadata_that_is_no_plain_object_is_refused(site: Site, metadata: str) -> None:
+    client = site.client("write", tenant="plain")
+    answer = client.post(f"/api/v1/artifacts?metadata={quote(metadata)}", body=b"x")
+    assert (answer.status, answer.json()["reason"]) == (422, "bad_input")
+    assert client.get("/api/v1/jobs").json()["jobs"] == []

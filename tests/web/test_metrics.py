@@ -34,6 +34,12 @@ NAMES = [
     "ledger_writer_queue",
     "build_info",
     "last_success_timestamp_seconds",
+    "resumes_total",
+    "fsync_duration_seconds",
+    "dedupe_total",
+    "quota_refusals_total",
+    "disk_reserved_bytes",
+    "disk_floor_bytes",
 ]
 SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
 
@@ -81,7 +87,9 @@ def test_notes_are_counted(tmp_path: Path) -> None:
         for kind, facts in (
             ("completed", {"size_bytes": 100, "resumed_from_bytes": 40, "elapsed_s": 0.5, "deduplicated": False}),
             ("completed", {"size_bytes": 100, "resumed_from_bytes": 0, "elapsed_s": 0.5, "deduplicated": True}),
+            ("completed", {"resume_decision": "resume", "dedupe_action": "hardlink", "fsync_s": 0.25}),
             ("held", {"size_bytes": 7}),
+            ("retry", {"reason": "disk_full", "quota_decision": "disk_full", "resume_decision": "bogus"}),
             ("failed", {"reason": "digest_mismatch"}),
             ("retry", {"reason": "http_429"}),
             ("retry", {"reason": "http_503", "retry_after_s": 0.0, "elapsed_s": 0.25}),
@@ -90,7 +98,12 @@ def test_notes_are_counted(tmp_path: Path) -> None:
         ):
             hear(RunEvent(kind, SECOND, Scope(), "job", "https://secret.example/", facts))  # type: ignore[arg-type]
         found = scrape(site)
-        assert found['longshore_downloads_total{outcome="stored",reason=""}'] == 1
+        assert found['longshore_downloads_total{outcome="stored",reason=""}'] == 2
+        assert found['longshore_resumes_total{decision="resume",result="completed"}'] == 1
+        assert found['longshore_dedupe_total{action="hardlink"}'] == 1
+        assert found['longshore_dedupe_total{action="skipped"}'] == 1
+        assert found['longshore_quota_refusals_total{decision="disk_full"}'] == 1
+        assert (found["longshore_fsync_duration_seconds_count"], found["longshore_disk_floor_bytes"] >= 0) == (1, True)
         assert found['longshore_downloads_total{outcome="deduplicated",reason=""}'] == 1
         assert found['longshore_downloads_total{outcome="not_modified",reason=""}'] == 1
         assert found['longshore_downloads_total{outcome="cancelled",reason=""}'] == 1

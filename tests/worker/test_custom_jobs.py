@@ -54,7 +54,9 @@ def body(depot: Depot, artifact: Artifact) -> bytes:
 
 def test_a_function_becomes_a_job_and_its_value_an_artifact(depot: Depot) -> None:
     source = put(depot, "hello")
-    planned = depot.submit("t_upper", inputs=[source], params={"end": "!"})
+    planned = depot.submit("t_upper", inputs=[source], params={"end": "!"}, run_id="r", request_id="q")
+    asked = depot.ledger.job(depot.scope, planned.job_id).request
+    assert (asked.run_id, asked.request_id, asked.inputs) == ("r", "q", (source.artifact_id,))
     assert depot.run().completed == 1
     (made,) = results(depot, planned.job_id)
     assert body(depot, made) == b"HELLO!"

@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -380,3 +381,20 @@ def test_an_end_that_is_being_written_keeps_nobody_from_coming(
         result = run.join()
 
     assert result.completed == len(urls)
+
+
+def test_a_short_queue_is_shared_by_the_workers(make_depot: MakeDepot, origin: Origin) -> None:
+    """One of two processes leases half of it, not all that it could hold; what is left is there for the other."""
+    gates = [Gate(Thing(b"x" * 100), 10) for _ in range(20)]
+    depot = make_depot(hosts={"concurrency": 100}, transfer={"concurrency": 4, "max_rate_shares": 2})
+    depot.add([origin.add(f"/{number}", gate) for number, gate in enumerate(gates)])
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(depot.run, scope=depot.scope, max_wait_s=60.0)
+        started = threading.Event()
+        while sum(gate.reached.is_set() for gate in gates) < 4:
+            started.wait(0.01)
+        leased = depot.status()["processing"]
+        for gate in gates:
+            gate.open()
+        assert running.result(60.0).completed == 20
+    assert leased == 10

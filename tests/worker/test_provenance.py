@@ -10,6 +10,7 @@ import pytest
 from longshore.depot import Depot
 from longshore.domain.identity.requests import download_request
 from longshore.domain.kinds import Status
+from longshore.domain.model import Scope
 from longshore.exports.summary import figures
 from longshore.ledger.queries.manifest import entries
 from tests.support.origin import Origin, Thing, cut, stamped
@@ -97,7 +98,8 @@ def test_the_same_bytes_from_elsewhere_and_a_known_url(depot: Depot, origin: Ori
     url, elsewhere = (origin.add(path, Thing(stamped(1, SMALL))) for path in ("/a", "/b"))
     depot.get([url])
     twin = depot.get([elsewhere])[0]
-    assert facts_of(depot, twin.job_id)["dedupe_action"] == "hardlink"
+    fetched = facts_of(depot, twin.job_id)
+    assert (fetched["dedupe_action"], fetched["deduplicated"]) == ("download", True)  # fetched, and stored once
     again = depot.get([download_request(url, work_id="other", artifact_id="other")])[0]
     assert again.status is Status.SKIPPED
     skipped = facts_of(depot, again.job_id, "skipped")
@@ -115,3 +117,26 @@ def test_the_share_of_resumed_downloads_that_succeeded_knows_the_ones_that_did_n
     depot.get([origin.add("/good", cut(thing, LARGE // 2), thing), bad])
     told = figures(depot.ledger.read(entries, depot.scope)).as_dict(damaged=0)  # type: ignore[arg-type]
     assert (told["downloads"], told["completed"], told["resumed"], told["resumed_success"]) == (2, 1, 2, 0.5)
+
+
+def test_two_projects_of_a_tenant_share_bytes_and_say_so(make_depot: MakeDepot, origin: Origin) -> None:
+    depot = make_depot()
+    url = origin.add("/a", Thing(stamped(1, LARGE)))
+    twin = Scope(depot.scope.tenant_id, "twin")
+    (one,) = depot.get([url])
+    (two,) = depot.get([url], scope=twin)
+    assert one.path is not None
+    assert two.path is not None
+    assert one.path != two.path
+    assert (one.path.stat().st_ino, one.path.stat().st_nlink) == (two.path.stat().st_ino, 2)
+    events = depot.show(two.job_id, scope=twin).events
+    assert [event.facts["dedupe_action"] for event in events if event.kind == "completed"] == ["hardlink"]
+
+
+def test_reuse_is_a_setting_of_its_own(make_depot: MakeDepot, origin: Origin) -> None:
+    depot = make_depot(dedupe={"reuse": False, "revalidate": "never"})
+    url = origin.add("/a", Thing(stamped(1, SMALL)))
+    depot.get([url])
+    again = depot.get([download_request(url, work_id="other", artifact_id="other")])[0]
+    assert (again.status, origin.count("/a")) == (Status.COMPLETED, 2)
+    assert facts_of(depot, again.job_id)["dedupe_action"] == "download"

@@ -18,6 +18,7 @@ from longshore.depot.maintenance.reconcile import Reconciler
 from longshore.domain.identity.requests import download_request
 from longshore.domain.kinds import Status
 from longshore.domain.model import Scope
+from longshore.domain.settings import ReconcileSettings
 from longshore.errors import Locked, NoStore
 from tests.support.origin import Origin, Thing, stamped, status
 from tests.worker.conftest import MakeDepot
@@ -259,3 +260,59 @@ def test_tenants_are_told_apart(runtime: Depot, origin: Origin) -> None:
     assert finding.scope == other
     assert runtime.ledger.counts(other)[Status.PENDING] == 1
     assert runtime.ledger.counts(runtime.scope)[Status.PENDING] == 0
+
+
+def test_a_blob_in_the_wrong_shard_is_moved_to_its_own(runtime: Depot) -> None:
+    got = runtime.put(b"stray")
+    assert got.path is not None
+    assert got.artifact is not None
+    wrong = got.path.parent.with_name("zz" if got.path.parent.name != "zz" else "yy")
+    wrong.mkdir()
+    got.path.rename(wrong / got.path.name)
+    seen = runtime.reconcile(dry_run=True)
+    assert ("wrong_shard", False) in kinds(seen.findings)
+    assert (wrong / got.path.name).exists()
+    healed = runtime.reconcile()
+    assert kinds(healed.findings) == [("wrong_shard", True)]
+    assert got.path.read_bytes() == b"stray"
+    assert not (wrong / got.path.name).exists()
+    assert runtime.verify().findings == []
+    assert runtime.ledger.artifact(runtime.scope, got.artifact.artifact_id).availability == "available"
+
+
+@pytest.mark.parametrize("body", [b"stray", b"wrong"])
+def test_a_second_or_damaged_file_in_a_wrong_shard_is_quarantined(runtime: Depot, body: bytes) -> None:
+    got = runtime.put(b"stray")
+    assert got.path is not None
+    wrong = got.path.parent.with_name("zz" if got.path.parent.name != "zz" else "yy")
+    wrong.mkdir()
+    (wrong / got.path.name).write_bytes(body)
+    assert kinds(runtime.reconcile().findings) == [("wrong_shard", True)]
+    assert got.path.read_bytes() == b"stray"
+    assert list(wrong.iterdir()) == []
+    assert len(list(runtime.store.quarantined())) == 1
+
+
+def test_a_worker_notices_lost_bytes_when_it_starts(runtime: Depot, origin: Origin) -> None:
+    url = origin.add("/a", Thing(b"lost"))
+    (got,) = runtime.get([url])
+    lose(runtime, got.job_id)
+    runtime.aio.runtime.reconcile(False)
+    assert got.artifact is not None
+    assert runtime.ledger.artifact(runtime.scope, got.artifact.artifact_id).availability == "missing"
+
+
+def test_a_look_at_the_start_has_a_budget_and_goes_on_next_time(
+    runtime: Depot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each start looks at one page here; after as many starts as there are pages, everything was looked at."""
+    monkeypatch.setattr(module, "PAGE", 2)
+    settings = ReconcileSettings(start_s=1e-9)
+    reconciler = Reconciler(runtime.ledger, runtime.store, settings, Path(runtime.settings.depot))
+    for number in range(6):
+        lose(runtime, runtime.put(b"body %d" % number).job_id)
+    lost = []
+    for _ in range(3):
+        reconciler.keep_house(full=False)
+        lost.append(sum(one.availability == "missing" for one in runtime.artifacts()))
+    assert lost == [2, 4, 6]

@@ -37,9 +37,10 @@ _OPTIONS = (
     click.option("--type", "job_type", metavar="TYPE", help="Only jobs of this type."),
     click.option("--work", "work_id", metavar="ID", help="Only jobs of this work."),
     click.option("--url", "url", metavar="URL", help="Only jobs of this URL."),
+    click.option("--run", "run_id", metavar="NAME", help="Only jobs of this run."),
     click.option("--since", metavar="SPAN", help="Only jobs changed in this time: 30m, 12h, 2d."),
 )
-NAMES: Final = ("statuses", "stage", "reason", "host", "job_type", "work_id", "url", "since")
+NAMES: Final = ("statuses", "stage", "reason", "host", "job_type", "work_id", "url", "run_id", "since")
 
 
 def taken(given: dict[str, Any]) -> dict[str, Any]:
@@ -83,6 +84,7 @@ def job_filter(chosen: dict[str, Any], now: int) -> JobFilter:
         job_type=chosen["job_type"],
         work_id=chosen["work_id"],
         canonical_url=canonical_url(chosen["url"]) if chosen["url"] else None,
+        run_id=chosen["run_id"],
         updated_after=now - int(seconds(chosen["since"]) * SECOND) if chosen["since"] else None,
     )
 

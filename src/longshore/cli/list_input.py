@@ -18,6 +18,7 @@ from longshore.errors import BadInput
 if TYPE_CHECKING:
     from longshore.cli.options import Call
     from longshore.config import Settings
+    from longshore.domain.identity.requests import Defaults
     from longshore.domain.model import JobRequest
     from longshore.lists import BadLine
 
@@ -34,6 +35,12 @@ def list_options(function: F) -> F:
 
 
 _OPTIONS = (
+    click.option("--run", "run_id", metavar="NAME", help="The run of new jobs, unless their line names one."),
+    click.option(
+        "--media-type",
+        metavar="TYPE",
+        help="Expected type of all files, e.g. application/pdf; others fail. A line may name its own.",
+    ),
     click.option(
         "--url-column",
         metavar="NAME",
@@ -66,6 +73,7 @@ class Listed:
         self.unknown: Counter[str] = Counter()
         self.about = ListFacts()
         self.rejects: Rejects | None = None
+        self.defaults: Defaults | None = None
         known: dict[str, Any] = {"base_url": base_url, "url_column": url_column, "sums": _sums_beside(name)}
         try:
             self._items = read_list(stream, format_, unknown=self.unknown, about=self.about, **known)
@@ -84,7 +92,7 @@ class Listed:
                 elif isinstance(item, BadLine):
                     self._refuse(item)
                 else:
-                    yield item
+                    yield item if self.defaults is None else self.defaults.applied(item)
         except BadInput as error:
             raise BadInput(f"{self.name}: {error}", hint=error.hint) from None
 
@@ -145,11 +153,14 @@ def read_lists(
     base_url: str | None = None,
     url_column: str | None = None,
     rejects: str | None = None,
+    defaults: Defaults | None = None,
 ) -> Iterator[list[Listed]]:
-    """Open lists; with `rejects`, write their refused lines to that file, which appears at the end of the block."""
+    """Open lists; their requests get the defaults. With `rejects`, write their refused lines to that file, which appears at the end of the block."""
     with ExitStack() as stack:
         streams = [(name, _opened(name, stack)) for name in names]
         lists = [Listed(name, stream, format_, base_url, url_column) for name, stream in streams]
+        for one in lists:
+            one.defaults = None if defaults is None or defaults.empty else defaults
         if rejects is not None:
             _check_families(lists)
             file = stack.enter_context(_rejects_file(rejects, settings))

@@ -38,6 +38,7 @@ COMMANDS: Final[dict[str, dict[str, Entry]]] = {
     "See": {
         "status": Entry("longshore.cli.commands.status:command", "counts by status"),
         "jobs": Entry("longshore.cli.commands.jobs:command", "list jobs"),
+        "runs": Entry("longshore.cli.commands.runs:command", "runs with their counts, bytes, begin and end"),
         "show": Entry("longshore.cli.commands.show:command", "one job with its timeline"),
         "failures": Entry("longshore.cli.commands.failures:command", "failures by reason and host"),
         "stats": Entry("longshore.cli.commands.stats:command", "statistics of all downloads"),

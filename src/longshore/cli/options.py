@@ -81,10 +81,13 @@ class Call:
 
         if lost := lost_ledger(self.settings):
             raise lost
-        if create:
+        on_server = "://" in self.settings.ledger
+        if create and not on_server:
             self.tell_new()
             make_private(self.settings.depot)
-        ledger = Ledger.open(self.settings.ledger, create=create, bulk=bulk)
+        ledger = Ledger.open(self.settings.ledger, create=create and not on_server, bulk=bulk)
+        if create and on_server:  # whose schema only `migrate` makes
+            make_private(self.settings.depot)
         ledger.backend.budget, ledger.backend.logins = self.settings.quota.budget(), logins(self.settings)
         return ledger
 

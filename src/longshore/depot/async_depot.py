@@ -78,7 +78,7 @@ class AsyncDepot:
         queries = Queries(depot, runner)
         self.status, self.jobs = checked(queries.status), checked(queries.jobs)
         self.artifacts, self.show = checked(queries.artifacts), checked(queries.show)
-        self.failures = checked(queries.failures)
+        self.failures, self.runs = checked(queries.failures), checked(queries.runs)
         self.cancel, self.retry = checked(queries.cancel), checked(queries.retry)
         maintenance = Maintenance(depot)
         self.verify, self.reconcile = checked(maintenance.verify), checked(maintenance.reconcile)
@@ -155,7 +155,7 @@ def open_runtime(settings: Settings, *, create: bool, store_lost: bool = False) 
         filesystem.make_root(directory)
     elif isinstance(where, Path) and not where.exists():
         raise NoDepot(f"no depot at {directory}")
-    ledger = Ledger.open(where, create=create)
+    ledger = Ledger.open(where, create=create and not is_postgres(where))  # a server's schema is made by `migrate`
     try:
         store = open_own_store(settings, ledger, anew=store_lost)
     except BaseException:

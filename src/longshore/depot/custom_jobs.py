@@ -33,6 +33,7 @@ class Submitter:
         scope: Scope | None = None,
         priority: int = 0,
         run_id: str | None = None,
+        request_id: str | None = None,
     ) -> Planned:
         """Plan a job of a declared type; the same inputs, parameters and version are the same job.
 
@@ -54,6 +55,7 @@ class Submitter:
             priority=priority,
             max_attempts=kind.max_attempts,
             run_id=run_id,
+            request_id=request_id,
         )
         planned = (await self._depot.ledger.write_async(plan, where, [request], again="failed"))[0]
         if planned.status in {Status.COMPLETED, Status.SKIPPED} and await self._results_lost(where, planned.job_id):

@@ -13,6 +13,7 @@ from longshore.depot.depot_context import DepotContext, in_thread
 from longshore.depot.parse_items import BATCH, as_request, each_of
 from longshore.depot.records import Got
 from longshore.depot.runner import Runner
+from longshore.domain.identity.requests import Defaults
 from longshore.domain.kinds import TERMINAL, Status
 from longshore.domain.model import Artifact, Expect, JobRequest, Planned, Scope
 from longshore.domain.policy.redaction import safe_url
@@ -83,6 +84,7 @@ class Getter:
         scope: Scope | None = None,
         refresh: bool = False,
         force: bool = False,
+        run_id: str | None = None,
         max_wait_s: float | None = None,
         on_note: Listener | None = None,
         handle_signals: bool = False,
@@ -90,10 +92,12 @@ class Getter:
     ) -> list[Got]:
         """Fetch and verify one item or a list; items that are already stored are not requested again.
 
-        `refresh` asks the servers whether anything changed; `force` fetches again in any case.
+        `refresh` asks the servers whether anything changed; `force` fetches again in any case. `run_id`: the run of new
+        jobs, unless their item names one.
         """
+        defaults = Defaults(run_id)
         where, listener = scope or self._depot.scope, on_note or self._runner.on_note
-        requests = [as_request(item) for item in each_of(items)]
+        requests = [defaults.applied(as_request(item)) for item in each_of(items)]
         if force:
             requests = [replace(request, params={**request.params, **ANEW}) for request in requests]
         again: Again = "always" if refresh or force else "failed"

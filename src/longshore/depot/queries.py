@@ -11,6 +11,7 @@ from longshore.domain.model import Artifact, Job, Planned, Scope
 from longshore.errors import BadInput
 from longshore.ledger.queries.history import FailureGroup, Timeline
 from longshore.ledger.queries.listing import ArtifactFilter, JobFilter, Page
+from longshore.ledger.queries.runs import Run, runs
 from longshore.ledger.records import CancelResult
 
 T = TypeVar("T")
@@ -46,9 +47,22 @@ class Queries:
         """Return one job's history: events, claims, effects."""
         return await in_thread(self._depot.ledger.timeline, scope or self._depot.scope, job_id)
 
-    async def failures(self, *, scope: Scope | None = None) -> list[FailureGroup]:
-        """Group permanent failures by reason and host."""
-        return await in_thread(self._depot.ledger.failures, scope or self._depot.scope)
+    async def failures(self, *, scope: Scope | None = None, run_id: str | None = None) -> list[FailureGroup]:
+        """Group permanent failures by reason and host, of one run or of all."""
+        return await in_thread(lambda: self._depot.ledger.failures(scope or self._depot.scope, run_id=run_id))
+
+    async def runs(self, *, scope: Scope | None = None, limit: int | None = None) -> list[Run]:
+        """List runs, newest first, with their counts, bytes, begin and end."""
+        found: list[Run] = []
+        after: int | None = None
+        where = scope or self._depot.scope
+        while limit is None or len(found) < limit:
+            many = PAGE if limit is None else min(PAGE, limit - len(found))
+            page = await self._depot.ledger.read_async(runs, where, after=after, limit=many)
+            found += page.items
+            if (after := page.next) is None:
+                break
+        return found
 
     async def cancel(self, wanted: JobFilter | Sequence[str], *, scope: Scope | None = None) -> CancelResult:
         """Cancel jobs by id or by filter: waiting ones at once, running ones as soon as their worker stops them."""

@@ -12,6 +12,7 @@ from longshore.depot.garbage_collector import rare_collections
 from longshore.depot.parse_items import in_batches
 from longshore.depot.records import Added
 from longshore.depot.signals import obeyed_by
+from longshore.domain.identity.requests import Defaults
 from longshore.domain.model import JobRequest, Planned, Scope
 from longshore.domain.policy.redaction import safe_url
 from longshore.domain.run_events import Listener, RunEvent
@@ -41,14 +42,17 @@ class Runner:
         *,
         scope: Scope | None = None,
         again: Again = "never",
+        run_id: str | None = None,
         on_note: Listener | None = None,
     ) -> Added:
         """Plan one item or a list: URLs, records, triples or requests. Existing jobs stay unchanged, unless their bytes are lost;
-        invalid items are reported.
+        invalid items are reported. `run_id`: the run of new jobs, unless their item names one.
         """
+        defaults = Defaults(run_id)
         where, added = scope or self._depot.scope, Added()
         sizes = self._depot.store.sizes if self._depot.store.backend == "local" else None
-        for requests, refused in in_batches(items):
+        for given, refused in in_batches(items):
+            requests = [defaults.applied(request) for request in given]
             added.refused_count += len(refused)
             added.refused += refused[: max(0, REFUSALS_KEPT - len(added.refused))]
             planned = await self._depot.ledger.write_async(plan, where, requests, again=again)
@@ -66,6 +70,7 @@ class Runner:
         *,
         scope: Scope | None = None,
         job_ids: Sequence[str] | None = None,
+        run_id: str | None = None,
         more: Callable[[], Sequence[str] | None] | None = None,
         job_types: Sequence[str] | None = None,
         forever: bool = False,
@@ -75,14 +80,17 @@ class Runner:
         details: bool = True,
         handle_signals: bool = False,
     ) -> RunResult:
-        """Run jobs until none is left: all, those of one tenant and project, or named ones; at most `limit` jobs.
+        """Run jobs until none is left: all, those of one tenant and project, of one run, or named ones; at most `limit` jobs.
 
         `more` returns further job ids during the run (`notify` announces them); None: there will be no more.
         `details`: notes of results contain path and hash, not only the size.
         """
+        if run_id is not None:
+            scope = scope or self._depot.scope
         options = RunOptions(
             scope=scope,
             job_ids=None if job_ids is None else tuple(job_ids),
+            run_id=run_id,
             job_types=None if job_types is None else tuple(job_types),
             forever=forever,
             max_wait_s=max_wait_s,

@@ -92,6 +92,7 @@ class Depot:
         self.artifacts = driven(self.aio.artifacts)
         self.show = driven(self.aio.show)
         self.failures = driven(self.aio.failures)
+        self.runs = driven(self.aio.runs)
         self.gc = driven(self.aio.gc)
         self.put = driven(self.aio.put)
         self.adopt = driven(self.aio.adopt)

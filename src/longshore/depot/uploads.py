@@ -6,11 +6,11 @@ import asyncio
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from longshore.depot import derived_settings
 from longshore.depot.depot_context import DepotContext, in_thread
@@ -43,10 +43,23 @@ class Uploads:
         content_type: str | None = None,
         artifact_type: str = "raw_upload",
         work_id: str | None = None,
+        schema_version: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
+        request_id: str | None = None,
         scope: Scope | None = None,
     ) -> Got:
-        """Store a file, by path or open for reading, or bytes; the same bytes again are the same job."""
-        meant = UploadRequest(name, artifact_type, content_type, work_id)
+        """Store a file, by path or open for reading, or bytes; the same bytes again are the same job, as it was."""
+        meant = UploadRequest(
+            name,
+            artifact_type,
+            content_type,
+            work_id,
+            request_id=request_id,
+            run_id=run_id,
+            schema_version=schema_version,
+            metadata=dict(metadata or {}),
+        )
         if isinstance(source, (str, os.PathLike)):
             path = Path(source)
             with _open_plain(path) as file:

@@ -106,6 +106,9 @@ class Job:
     completed_at: Micros | None
     failed_at: Micros | None
     trail: str | None = None  # the results of its candidates: `domain.transfer.mirrors.Trail`
+    bytes_done: int | None = None  # while it runs: as of a few seconds ago
+    bytes_total: int | None = None
+    results: tuple[str, ...] = ()  # artifact ids; read only where jobs are looked up or listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,7 @@ class Blob:
     backend: str  # local | s3 | postgres
     content_type: str
     deduplicated: bool = False  # the bytes were there before
+    dedupe_action: str = "download"  # or hardlink, copy: equal bytes were in another project of the tenant
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,6 +149,7 @@ _ALL: Final = (
     Reason("interrupted", _I, "the worker was stopped", "run again"),
     Reason("lease_lost", _I, "another worker has the job", "nothing to do"),
     Reason("host_busy", _I, "the host has no free slot or rests", "nothing to do"),
+    Reason("url_busy", _I, "another job is fetching the same URL", "nothing to do: it reuses the result"),
     Reason("canceled", _P, "canceled by request", "retry makes a new job"),
     Reason("max_attempts", _P, "tried as often as allowed", "see the last attempt's reason; `longshore retry`"),
     Reason("max_claims", _P, "started too often without an end", "the job kills its worker; see its timeline"),

@@ -151,7 +151,9 @@ class TransferSettings(Section):
         "bytes per second that all transfers receive together, such as `2M` (k, M, G are powers of 1024), or by local time "
         "`500k 08:00-18:00, 0 otherwise`; empty or 0 = no limit",
     )
-    max_rate_shares: int = key(1, "processes that share max_rate in equal parts; --workers sets it", least=1)
+    max_rate_shares: int = key(
+        1, "processes that share max_rate and a short queue in equal parts; --workers sets it", least=1
+    )
     chunk_bytes: int = key(256 * 1024, "bytes handed over at once", least=4096, most=1 << 28)
     segments: int = key(
         1,
@@ -259,7 +261,10 @@ class ShardSettings(Section):
 class DedupeSettings(Section):
     """When bytes that are held are not fetched again."""
 
-    hardlink: bool = key(True, "use stored bytes of the same content instead of fetching them again")
+    reuse: bool = key(True, "use stored bytes of the same content instead of fetching them again")
+    hardlink: bool = key(
+        True, "store equal bytes of one tenant's projects once, by hard link; where that is impossible, by copy"
+    )
     revalidate: str = key(
         "always", "ask the server before another job's bytes are used: `always`, `never`, or an age in seconds"
     )
@@ -289,6 +294,7 @@ class ReconcileSettings(Section):
     """When rows, files, parts and intents are compared."""
 
     interval_s: float = key(3600.0, "how often a worker compares them", least=1)
+    start_s: float = key(0.2, "how long a worker looks for lost blobs when it starts; 0 = not", least=0)
     stale_part_s: float = key(3600.0, "age from which a part of a job that is over or gone is removed", least=0)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import IO, Any
 
-from longshore.exports.manifest_rows import COLUMNS, Rows, as_dict, flat
+from longshore.exports.manifest_rows import TABLE_COLUMNS, TELEMETRY, Rows, as_dict, flat
 
 _BATCH = 5_000
 _FORMULA_MARKS = frozenset("=+-@\t\r")
@@ -28,7 +28,7 @@ def write_jsonl(rows: Rows, out: IO[bytes], wrap: Wrap = dict) -> int:
 
 def write_csv(rows: Rows, out: IO[bytes]) -> int:
     """Write the manifest as CSV."""
-    return _write_csv(map(flat, rows), COLUMNS, out)
+    return _write_csv(map(flat, rows), TABLE_COLUMNS, out)
 
 
 def _write_csv(lines: Iterator[dict[str, Any]], columns: Sequence[str], out: IO[bytes]) -> int:
@@ -51,7 +51,7 @@ def _harmless(value: Any) -> Any:
 
 def write_parquet(rows: Rows, out: IO[bytes]) -> int:
     """Write the manifest as Parquet."""
-    return _write_parquet(map(flat, rows), COLUMNS, out)
+    return _write_parquet(map(flat, rows), TABLE_COLUMNS, out)
 
 
 def _write_parquet(lines: Iterator[dict[str, Any]], columns: Sequence[str], out: IO[bytes]) -> int:
@@ -61,6 +61,8 @@ def _write_parquet(lines: Iterator[dict[str, Any]], columns: Sequence[str], out:
 
     kinds = {name: pa.int64() for name in ("size_bytes", "attempts", "expected_size_bytes")}
     kinds["needs_headers"] = pa.bool_()
+    arrow = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
+    kinds |= {name: arrow[kind] for name, kind in TELEMETRY.items()}
     schema = pa.schema([(name, kinds.get(name, pa.string())) for name in columns])
     count = 0
     with pq.ParquetWriter(out, schema, compression="zstd", write_page_checksum=True) as writer:

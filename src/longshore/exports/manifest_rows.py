@@ -37,9 +37,47 @@ class ManifestRow:
     expected_media_type: str | None = None
     expected_digests: dict[str, str] = field(default_factory=dict)
     needs_headers: bool = False  # the request had headers; their values are secrets, and are not exported
+    host: str | None = None
+    etag: str | None = None  # what the server said of the version that it sent
+    last_modified: str | None = None
+    final_url: str | None = None  # after redirects; without secrets
+    run_id: str | None = None
+    tenant_id: str = ""
+    project_id: str = ""
 
 
 COLUMNS: tuple[str, ...] = tuple(entry.name for entry in fields(ManifestRow))
+# The telemetry that every row has, whatever became of the job: null where it does not apply. As columns of a table, and the
+# type of each.
+TELEMETRY: dict[str, type] = {
+    "http_status": int,
+    "stream_bytes": int,
+    "elapsed_ms": float,
+    "avg_write_mibps": float,
+    "fsync_ms": float,
+    "resume_decision": str,
+    "resume_reason": str,
+    "resumed_from_bytes": int,
+    "dedupe_action": str,
+    "deduplicated": bool,
+    "revalidated": bool,
+    "unverified_length": bool,
+    "hops": int,
+    "shard_prefix": str,
+    "quota_decision": str,
+    "quota_need": int,
+    "quota_start_free": int,
+    "quota_reserved": int,
+    "quota_floor": int,
+    "quota_tenant_left": int,
+    "adopted": bool,
+    "reuse_of": str,
+    "why": str,
+    "retry_after_s": float,
+    "debug_id": str,
+}
+TABLE_COLUMNS: tuple[str, ...] = (*COLUMNS, *TELEMETRY)
+_FACT_NAMES = {"http_status": "status"}  # of the job's status, which has a column of that name
 TIMES = ("created_at", "completed_at")
 
 
@@ -56,12 +94,16 @@ def as_dict(row: ManifestRow) -> dict[str, Any]:
     for name in TIMES:
         body[name] = instant(body[name])
     body["mirrors"] = list(row.mirrors)
+    body["facts"] = dict.fromkeys((_FACT_NAMES.get(name, name) for name in TELEMETRY), None) | row.facts
     return body
 
 
 def flat(row: ManifestRow) -> dict[str, Any]:
-    """Return a row as a flat dict for a table, with the telemetry as one JSON string."""
-    body = as_dict(row)
+    """Return a row as a flat dict for a table: each figure of the telemetry has a column; `facts` has all as JSON."""
+    body = as_dict(row) | {"facts": row.facts}
+    for name, kind in TELEMETRY.items():
+        value = row.facts.get(_FACT_NAMES.get(name, name))
+        body[name] = None if value is None else kind(value)
     for name in ("facts", "expected_digests"):
         body[name] = json.dumps(body[name], sort_keys=True) if body[name] else None
     body["mirrors"] = " ".join(body["mirrors"]) or None

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from longshore.domain.model import Scope
+from longshore.domain.policy.redaction import safe_url
 from longshore.exports.manifest_rows import ManifestRow
 from longshore.ledger import Ledger
 from longshore.ledger.queries.manifest import Entry, entries
 
 _PAGE = 1_000
-_HIDDEN = frozenset({"artifacts", "epoch", "stage", "message", "reason"})  # have their own columns, or are internal
+_HIDDEN = frozenset(
+    {"artifacts", "epoch", "stage", "message", "reason", "etag", "last_modified", "final_url", "sha256", "size_bytes"}
+)  # have their own columns, or are internal
 
 
 def manifest_rows(
@@ -20,6 +23,7 @@ def manifest_rows(
     *,
     status: str | None = None,
     job_type: str | None = None,
+    run_id: str | None = None,
     since: int = 0,
     held: bool = False,
     superseded: bool = True,
@@ -29,7 +33,8 @@ def manifest_rows(
     `held`: only available results. Without `superseded`: only jobs that were not retried.
     """
     after = ""
-    wanted: dict[str, Any] = {"status": status, "job_type": job_type, "since": since, "superseded": superseded}
+    wanted: dict[str, Any] = {"status": status, "job_type": job_type, "run_id": run_id}
+    wanted |= {"since": since, "superseded": superseded}
     while page := ledger.read(entries, scope, after=after, many=_PAGE, **wanted):
         after = page[-1].job_id
         for entry in page:
@@ -63,6 +68,13 @@ def row_of(entry: Entry) -> ManifestRow:
         expected_media_type=entry.expect.media_type,
         expected_digests=dict(entry.expect.digests),
         needs_headers=entry.has_headers,
+        host=entry.host or None,
+        etag=entry.etag,
+        last_modified=entry.last_modified,
+        final_url=safe_url(entry.final_url) if entry.final_url else None,
+        run_id=entry.run_id,
+        tenant_id=entry.tenant_id,
+        project_id=entry.project_id,
         facts={key: value for key, value in entry.facts.items() if key not in _HIDDEN},
     )
 

@@ -97,7 +97,7 @@ class Ledger:
 
     @staticmethod
     def apply_migration(where: str | Path) -> list[int]:
-        """Migrate an existing ledger to the current schema and return the versions that were applied."""
+        """Migrate a ledger to the current schema and return the versions that were applied; on PostgreSQL also a new one."""
         if is_postgres(where):
             applied: list[int] = import_module("longshore.ledger.backends.postgres.schema").migrate_postgres(str(where))
             return applied
@@ -306,9 +306,9 @@ class Ledger:
         """Return the jobs that match, at most so many."""
         return self.read(listing.matching_ids, scope, wanted, at_most)
 
-    def failures(self, scope: Scope, limit: int = 1_000) -> list[FailureGroup]:
+    def failures(self, scope: Scope, limit: int = 1_000, *, run_id: str | None = None) -> list[FailureGroup]:
         """Group what failed and was not tried again, by reason and host."""
-        return self.read(history.failures, scope, limit)
+        return self.read(history.failures, scope, limit, run_id=run_id)
 
     def timeline(self, scope: Scope, job_id: str) -> Timeline:
         """Return one job's whole life."""

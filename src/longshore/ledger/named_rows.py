@@ -23,6 +23,8 @@ class JobRow(NamedTuple):
     status: str
     stage: str
     progress: int | None
+    bytes_done: int | None
+    bytes_total: int | None
     priority: int
     attempts: int
     claims: int

@@ -100,7 +100,7 @@ def job_of(columns: Row) -> Job:
     """Make a job of the columns {job}."""
     row = JobRow._make(columns)
     moving = (row.progress, row.claims, row.lease_owner, row.lease_until, row.lease_epoch, row.row_version)
-    return _job(row, _STATUS[row.status], row.stage, *moving, row.updated_at)
+    return _job(row, _STATUS[row.status], row.stage, *moving, row.updated_at, row.bytes_done, row.bytes_total)
 
 
 def granted_job(row: JobRow, stage: str, counts: int, owner: str, until: Micros, now: Micros) -> Job:
@@ -120,6 +120,8 @@ def _job(
     lease_epoch: int,
     row_version: int,
     updated_at: Micros,
+    bytes_done: int | None = None,
+    bytes_total: int | None = None,
 ) -> Job:
     return Job(
         Scope(row.tenant_id, row.project_id),
@@ -149,6 +151,8 @@ def _job(
         row.completed_at,
         row.failed_at,
         row.trail,
+        bytes_done,
+        bytes_total,
     )
 
 

@@ -18,7 +18,7 @@ from longshore.domain.identity.requests import DIGEST_LENGTHS
 from longshore.errors import BadInput
 
 Record = Mapping[str, Any]
-TEXTS: Final = ("work_id", "artifact_id", "sha256", "media_type", "name")
+TEXTS: Final = ("work_id", "artifact_id", "sha256", "media_type", "name", "run_id")
 NUMBERS: Final = ("size_bytes", "priority")
 OTHER_DIGESTS: Final = tuple(name for name in DIGEST_LENGTHS if name != "sha256")
 FIELDS: Final = frozenset(
@@ -43,7 +43,11 @@ ALIASES: Final = {
 _PASSED: Final = frozenset(
     {
         "job_id", "status", "stage", "content_type", "reason", "message", "attempts", "created_at", "completed_at", "facts",
-        "type", "schema", "ts",
+        "type", "schema", "ts", "host", "etag", "last_modified", "final_url", "tenant_id", "project_id", "http_status",
+        "stream_bytes", "elapsed_ms", "avg_write_mibps", "fsync_ms", "resume_decision", "resume_reason",
+        "resumed_from_bytes", "dedupe_action", "deduplicated", "revalidated", "unverified_length", "hops", "shard_prefix",
+        "quota_decision", "quota_need", "quota_start_free", "quota_reserved", "quota_floor", "quota_tenant_left",
+        "adopted", "reuse_of", "why", "retry_after_s", "debug_id",
     }
 )  # fmt: skip
 _EXPECTATION: Final = re.compile(

@@ -109,6 +109,9 @@ class Store(Protocol):
     def quarantine(self, scope: Scope, pointer: str, why: str, *, at: int | None = None) -> str | None:
         """Move a blob to quarantine and return its name there; None if it was gone. `at` defaults to now."""
 
+    def rehome(self, held: StoredBlob, why: str, *, dry_run: bool = False) -> str | None:
+        """Move a blob that is in the wrong shard to its own; return what was done, None if it is in its own."""
+
     def quarantined(self) -> Iterator[Quarantined]:
         """Return everything in quarantine, of every tenant."""
 

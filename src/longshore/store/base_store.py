@@ -15,7 +15,7 @@ from longshore.errors import BlobDamaged, DiskFull, NotFound, OverBudget, Publis
 from longshore.store import blob_names
 from longshore.store.api import Staged
 from longshore.store.durability import filesystem
-from longshore.store.records import Problem
+from longshore.store.records import Problem, StoredBlob
 from longshore.store.staging.area import Staging
 from longshore.store.staging.part_facts import PartFacts
 from longshore.store.staging.part_writer import PartWriter
@@ -129,6 +129,10 @@ class BaseStore:
         if limit_bytes is not None:
             self.staging.rooms.limit_bytes = limit_bytes
 
+    def rehome(self, held: StoredBlob, why: str, *, dry_run: bool = False) -> str | None:
+        """See `Store`: only files can be in a wrong place."""
+        return None
+
     # ── recovery and verification, built on a store's own methods ──
 
     def stage(self, items: Sequence[Staged]) -> list[StoreError | None]:
@@ -202,10 +206,13 @@ class BaseStore:
             return None
         if self.find(item.scope, blob_names.check_sha256(item.sha256), item.content_type) is not None:
             return None
-        return OverBudget(
+        over = OverBudget(
             f"the tenant may add {max(0, room)} bytes; {item.size_bytes} are too many",
             hint="raise quota.tenant_bytes or purge",
         )
+        looked = replace(self.staging.rooms.look(), need_bytes=item.size_bytes, tenant_left_bytes=max(0, room))
+        over.facts = looked.facts(over.reason)
+        return over
 
     def recover(
         self, scope: Scope, job_id: str, epoch: int, *, sha256: str, size_bytes: int, content_type: str

@@ -318,11 +318,11 @@ class Transfer:
         if status == 304:
             raise Reasoned("protocol_error", f"{line.target.host}: 304 Not Modified to an unconditional request")
         wait = retry_after_s(head.headers.get("retry-after"), now=time.time(), date=head.headers.get("date"))
-        if is_challenge(head.status, head.headers, line.kept):
-            raise Reasoned(
-                "blocked_challenge", f"{line.target.host} answered {status} with a challenge", retry_after_s=wait
-            )
-        raise Reasoned(http_reason(status), f"{line.target.host} answered {status}", retry_after_s=wait)
+        is_page = is_challenge(head.status, head.headers, line.kept)
+        reason, said = ("blocked_challenge", " with a challenge") if is_page else (http_reason(status), "")
+        error = Reasoned(reason, f"{line.target.host} answered {status}{said}", retry_after_s=wait)
+        error.facts = {"status": status, "final_url": head.url} | ({"hops": len(head.hops)} if head.hops else {})
+        raise error
 
     def _answer(self, line: EasyHandle, head: Head, started: float) -> Answer:
         connections, address = line.peer if isinstance(line, RemoteFile) else _peer(line)

@@ -46,6 +46,9 @@ _CHECKS: Final = frozenset(
         "object_changed",
     }
 )
+_DECISIONS: Final = frozenset({"fresh", "resume", "discard_part", "adopted"})
+_ACTIONS: Final = frozenset({"download", "hardlink", "copy", "skipped"})
+_QUOTA: Final = ("disk_full", "too_large", "quota_exceeded")
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
 _COMMITS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 
@@ -95,8 +98,27 @@ class Metrics:
         self.commits = Histogram(
             "longshore_ledger_commit_duration_seconds", "Group commits.", buckets=_COMMITS, registry=registry
         )
+        self.resumes = Counter(
+            "longshore_resumes_total",
+            "Attempts by what became of bytes of an earlier one.",
+            ["decision", "result"],
+            registry=registry,
+        )
+        self.fsyncs = Histogram(
+            "longshore_fsync_duration_seconds", "Barriers of published bodies.", buckets=_COMMITS, registry=registry
+        )
+        self.dedupe = Counter(
+            "longshore_dedupe_total", "Finished downloads by what was stored.", ["action"], registry=registry
+        )
+        self.quota = Counter(
+            "longshore_quota_refusals_total", "Bodies for which there was no space.", ["decision"], registry=registry
+        )
         for kind in ("request", "content"):
             self.saved.labels(kind)
+        for action in ("download", "hardlink", "copy", "skipped"):
+            self.dedupe.labels(action)
+        for decision in _QUOTA:
+            self.quota.labels(decision)
         registry.register(LedgerGauges(service))
 
     def note(self, note: RunEvent) -> None:
@@ -109,6 +131,7 @@ class Metrics:
             case "held":
                 self.downloads.labels("not_modified", "").inc()
                 self.saved.labels("request").inc(_number(facts, "size_bytes"))
+                self.dedupe.labels("skipped").inc()
             case "failed":
                 self.downloads.labels("failed", reason).inc()
                 self._attempt("failed", reason, facts)
@@ -126,12 +149,20 @@ class Metrics:
         self.bytes.inc(max(0.0, size - _number(facts, "resumed_from_bytes")))
         if again:
             self.saved.labels("content").inc(size)
+        if (action := facts.get("dedupe_action")) in _ACTIONS:
+            self.dedupe.labels(action).inc()
+        if "fsync_s" in facts:
+            self.fsyncs.observe(_number(facts, "fsync_s"))
         self._attempt("completed", "", facts)
         if "elapsed_s" in facts:
             self.duration.observe(_number(facts, "elapsed_s"))
 
     def _attempt(self, result: str, reason: str, facts: dict[str, Any]) -> None:
         self.attempts.labels(result, reason).inc()
+        if (decision := facts.get("resume_decision")) in _DECISIONS:
+            self.resumes.labels(decision, result).inc()
+        if (refused := facts.get("quota_decision")) in _QUOTA:
+            self.quota.labels(refused).inc()
         if "elapsed_s" in facts:  # otherwise no request was sent
             self.requests.labels(code_class(reason)).observe(_number(facts, "elapsed_s"))
         if reason in _CHECKS:
@@ -174,6 +205,10 @@ class LedgerGauges(Collector):
         yield CounterMetricFamily("longshore_fenced_writes", "Writes of a lost lease, refused.", fenced)
         if (room := health.room(service)) is not None:
             yield GaugeMetricFamily("longshore_disk_free_bytes", "Free bytes on the store's disk.", room.free_bytes)
+            yield GaugeMetricFamily(
+                "longshore_disk_reserved_bytes", "Promised to bodies under way.", room.reserved_bytes
+            )
+            yield GaugeMetricFamily("longshore_disk_floor_bytes", "Must stay free.", room.floor_bytes)
         build = GaugeMetricFamily("longshore_build_info", "What runs.", labels=["version", "schema"])
         build.add_metric([__version__, service.ledger.read(ledger_identity.schema_version)], 1)
         yield build

@@ -109,10 +109,10 @@ def artifact_detail(tx: Tx, scope: Scope, artifact_id: str) -> View:
     }
 
 
-def failure_groups(tx: Tx, scope: Scope) -> list[View]:
+def failure_groups(tx: Tx, scope: Scope, run_id: str | None = None) -> list[View]:
     """Group permanent failures, with a remedy for each."""
     groups = []
-    for group in history.failures(tx, scope):
+    for group in history.failures(tx, scope, run_id=run_id):
         meaning, remedy = remedy_of(group.reason)
         groups.append(
             {

@@ -10,6 +10,7 @@ from longshore.domain.model import SECOND, Artifact, Job, Micros
 from longshore.domain.policy.redaction import safe_source, safe_url, says_all
 from longshore.domain.policy.tokens import Token
 from longshore.domain.reasons import reason_named
+from longshore.ledger.queries.runs import Run
 from longshore.web.dashboard.render import stamp
 
 View = dict[str, Any]
@@ -26,6 +27,8 @@ def job_view(job: Job) -> View:
     canonical = shown_url(request.canonical_url)
     return {
         "job_id": job.job_id,
+        "tenant_id": job.scope.tenant_id,
+        "project_id": job.scope.project_id,
         "job_type": job.job_type,
         "status": job.status,
         "stage": job.stage,
@@ -39,6 +42,8 @@ def job_view(job: Job) -> View:
         "expected_size_bytes": request.expect.size_bytes,
         "priority": job.priority,
         "progress": job.progress,
+        "bytes_done": job.bytes_done,
+        "bytes_total": job.bytes_total,
         "attempts": job.attempts,
         "claims": job.claims,
         "reason": job.reason,
@@ -53,6 +58,8 @@ def job_view(job: Job) -> View:
         "retry_of": job.retry_of,
         "run_id": request.run_id,
         "request_id": request.request_id,
+        "input_artifacts": list(request.inputs),
+        "result_artifacts": list(job.results),
         "external_job_id": job.external_job_id,
         "user_id": request.user_id,
         "book_id": request.book_id,
@@ -85,6 +92,19 @@ def artifact_view(artifact: Artifact) -> View:
         "created_by_job_id": artifact.created_by_job_id,
         "availability": artifact.availability,
         "previous_id": artifact.previous_id,
+    }
+
+
+def run_view(run: Run) -> View:
+    """Show a run."""
+    return {
+        "run_id": run.run_id,
+        "jobs": run.jobs,
+        "missing": run.missing,
+        "artifacts": run.artifacts,
+        "bytes": run.bytes,
+        "begun_at": stamp(run.begun_at),
+        "ended_at": stamp(run.ended_at),
     }
 
 

@@ -134,11 +134,14 @@ class EventReporter:
             "unverified_length": outcome.facts.get("unverified_length", False),
             "elapsed_s": round(outcome.facts.get("elapsed_ms", 0) / 1000, 6),
             "bytes": outcome.facts.get("stream_bytes", 0),
+            **{name: outcome.facts[name] for name in ("resume_decision", "dedupe_action") if name in outcome.facts},
+            **({"fsync_s": round(outcome.facts["fsync_ms"] / 1000, 6)} if "fsync_ms" in outcome.facts else {}),
         }
 
 
 def _asked(outcome: Failed | Deferred) -> dict[str, Any]:
-    """Return how long a server was asked in vain, and how long it wants to be left alone; nothing if none was asked."""
+    """Return how long a server was asked in vain, how long it wants to be left alone, and why space was refused."""
     known = outcome.facts
-    took = {"elapsed_s": round(known["elapsed_ms"] / 1000, 6)} if "elapsed_ms" in known else {}
+    took: dict[str, Any] = {"elapsed_s": round(known["elapsed_ms"] / 1000, 6)} if "elapsed_ms" in known else {}
+    took |= {name: known[name] for name in ("resume_decision", "quota_decision") if name in known}
     return took | ({"retry_after_s": known["retry_after_s"]} if "retry_after_s" in known else {})

@@ -36,9 +36,9 @@ def failure_of(error: BaseException) -> Failure:
         case EffectInDoubt():
             return Failure("in_doubt", str(error))
         case DiskFull():
-            return Failure(error.reason, str(error), lack=error.lack)
+            return Failure(error.reason, str(error), lack=error.lack, facts=error.facts)
         case StoreError():
-            return Failure(error.reason, str(error))
+            return Failure(error.reason, str(error), facts=error.facts)
         case LedgerError():
             return Failure("store_unavailable", f"the ledger: {error}")
         case NotFound():

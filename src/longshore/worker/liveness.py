@@ -62,6 +62,10 @@ class Liveness:
             os.close(self._descriptor)
             self._descriptor = None
 
+    def count(self) -> int:
+        """Return how many processes work on this depot, this one included; of dead ones only until they are released."""
+        return sum(1 for _ in self._directory.glob(f"*{SUFFIX}"))
+
     def dead(self) -> list[str]:
         """Return the owners of this machine whose locks are free."""
         ours = (_machine(), _boot())

@@ -46,9 +46,11 @@ from longshore.domain.transfer import mirrors
 from longshore.errors import LeaseLost, LedgerError, LongshoreError, Unavailable
 from longshore.ledger.operations.give_up_host import FailedWithHost
 from longshore.ledger.queries.due_work import active_due, work_due
+from longshore.ledger.queries.runs import run_due
 from longshore.ledger.records import Settled
 from longshore.worker.background_tasks import BackgroundTasks
 from longshore.worker.failures import failure_of
+from longshore.worker.fair_share import fair_share
 from longshore.worker.heartbeat import Heartbeat
 from longshore.worker.ledger_wait_limit import LedgerWait
 from longshore.worker.run_types import RunningLease, RunOptions, RunResult, WorkerContext
@@ -167,7 +169,9 @@ class Worker:
         self._refusals = Refusals(0 if options.forever else self._settings.network.max_refusals)
         self._named = None if options.job_ids is None else dict.fromkeys(options.job_ids)
         self._expecting = options.more is not None
-        heart = Heartbeat(self._ledger, self._settings.lease, self._leases, self._on_lost, self.cancel)
+        heart = Heartbeat(
+            self._ledger, self._settings.lease, self._leases, self._on_lost, self.cancel, self._tools.progress
+        )
         self._patience.limit_s = None if options.forever else options.max_wait_s
         self._disk.wait_at_most(self._patience.limit_s)
         async with self._patience, heart, BackgroundTasks(self, self._tools):
@@ -237,6 +241,9 @@ class Worker:
             self._take_names(options)
         if self._named == {}:
             return 0
+        places = await fair_share(self._tools, options, places, len(self._held))
+        if places == 0:
+            return 0
         failpoints.hit("claim.before")
         leases = await self._ledger.claim_async(
             self._tools.owner,
@@ -245,6 +252,7 @@ class Worker:
             job_types=options.job_types or self._tools.handlers.types(),
             scope=options.scope,
             job_ids=None if self._named is None else tuple(self._named),
+            run_id=options.run_id,
             defaults=self._tools.hosts,
             max_claims=settings.retry.max_claims,
             ahead=self._tools.ahead.count(time.monotonic()),
@@ -295,6 +303,8 @@ class Worker:
         """Return when the next job of this run can be claimed, by us or after another worker; None: no job is left."""
         if self._named is not None:
             return await self._ledger.read_async(active_due, options.scope or Scope(), tuple(self._named))
+        if options.run_id is not None:
+            return await self._ledger.read_async(run_due, options.scope or Scope(), options.run_id)
         types = options.job_types or self._tools.handlers.types()
         return await self._ledger.read_async(work_due, options.scope, types)
 

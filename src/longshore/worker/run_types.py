@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from longshore.domain.policy.leases_ahead import LeasesAhead
     from longshore.domain.settings import HostsSettings, Settings
     from longshore.ledger import Ledger
+    from longshore.ledger.operations.stages import Progress
     from longshore.worker.event_reporter import EventReporter
     from longshore.worker.full_disk import FullDisk
     from longshore.worker.handlers import Handlers
@@ -34,6 +35,7 @@ class RunOptions:
 
     scope: Scope | None = None  # None: every tenant
     job_ids: tuple[str, ...] | None = None
+    run_id: str | None = None  # only jobs of this run; needs a scope
     job_types: tuple[str, ...] | None = None
     forever: bool = False
     max_wait_s: float | None = None  # how long to wait while nothing can be done
@@ -104,4 +106,6 @@ class WorkerContext:
     turn_away: Callable[[], None]  # for a drain: fail all transfers that wait for a slot
     transfer_slots: TransferSlots  # places for transfers
     silent: SilentTransfers
+    workers: Callable[[], int]  # processes that share the queue, as far as known
+    progress: Callable[[], Sequence[Progress]]  # of the large bodies under way
     silent_s: float  # how long a transfer may be silent; 0: for ever

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from longshore.domain.kinds import DOWNLOAD
+from longshore.domain.model import Lease
 from longshore.domain.run_events import Listener
 from longshore.ledger.operations.make_claimable import release_dead
 from longshore.thread_pool import Threads
@@ -24,10 +25,11 @@ from longshore.worker.kinds.custom.handler import CustomJobs
 from longshore.worker.kinds.download.dedupe import StoredContent
 from longshore.worker.kinds.download.handler import DownloadHandler
 from longshore.worker.kinds.download.receive import Receiver
+from longshore.worker.kinds.download.url_turns import UrlTurns
 from longshore.worker.liveness import Liveness
 from longshore.worker.open_files import within_the_limit
 from longshore.worker.publisher import Publisher
-from longshore.worker.run_types import WorkerContext
+from longshore.worker.run_types import Cleaner, WorkerContext
 from longshore.worker.silent_transfers import SilentTransfers
 from longshore.worker.transfer_slots import TransferSlots
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from longshore.domain.policy.network import NetworkPolicy
     from longshore.domain.settings import HostsSettings, Settings
     from longshore.ledger import Ledger
+    from longshore.ledger.operations.stages import Progress
     from longshore.store import Store
 
 STORE_THREADS: Final = 6
@@ -74,9 +77,10 @@ async def open_worker(
         transfer_slots = TransferSlots(settings.transfer.concurrency, breaker_failures=runtime.hosts.breaker_failures)
         publisher = Publisher(ledger, store, threads, transfer_slots, items=files.batch_items, size=BATCH_BYTES)
         known = StoredContent(ledger, store, threads, settings.dedupe)
+        turns = UrlTurns(ledger, enabled=settings.dedupe.reuse)
         receiver = Receiver(ledger, store, transfer, threads, settings, runtime.hosts, transfer_slots)
         handlers = Handlers()
-        download = DownloadHandler(known, receiver, publisher, transfer_slots, settings, watch)
+        download = DownloadHandler(known, receiver, publisher, transfer_slots, turns, settings, watch)
         handlers.add(DOWNLOAD, download.acquire, known.prepare)
         own = CustomJobs(ledger, store, publisher, runtime.scratch / runtime.liveness.owner, at_once=OWN_AT_ONCE)
         for name in own.types:
@@ -93,13 +97,15 @@ async def open_worker(
                 ahead=replace(runtime.ahead),
                 owner=runtime.liveness.owner,
                 watch=watch,
-                clean=publisher.clean,
+                clean=_cleaner(publisher, turns),
                 disk=FullDisk(ledger, store),
                 release_dead_owners=lambda: release_dead_owners(runtime),
                 reconcile=runtime.reconcile,
                 turn_away=transfer_slots.turn_away,
                 transfer_slots=transfer_slots,
                 silent=SilentTransfers(receiver.waiting, receiver.last_byte),
+                workers=lambda: max(settings.transfer.max_rate_shares, runtime.liveness.count()),
+                progress=lambda: _progress(receiver),
                 silent_s=settings.transfer.stall_s,
             )
             await publisher.idle()
@@ -108,6 +114,16 @@ async def open_worker(
                 ticking.cancel()
             await asyncio.to_thread(own.close)
             threads.shutdown(wait=True)
+
+
+def _cleaner(publisher: Publisher, turns: UrlTurns) -> Cleaner:
+    """Return what is called after each attempt, when its outcome is written."""
+
+    def clean(lease: Lease, *, done: bool = False) -> None:
+        turns.ended(lease, succeeded=done)
+        publisher.clean(lease, done=done)
+
+    return clean
 
 
 async def release_dead_owners(runtime: Runtime) -> int:
@@ -122,9 +138,14 @@ async def release_dead_owners(runtime: Runtime) -> int:
     return released
 
 
+def _progress(receiver: Receiver) -> list[Progress]:
+    """Return how far the large bodies are."""
+    return [(lease, sink.done_bytes, sink.total) for lease, sink in list(receiver.active.values())]
+
+
 async def _report_progress(receiver: Receiver, watch: EventReporter) -> None:
     """Report the progress of large bodies periodically; small ones finish too quickly to report."""
     while True:
         await asyncio.sleep(PROGRESS_S)
-        for lease, sink in list(receiver.active.values()):
-            watch.tell("progress", lease, bytes_done=sink.done_bytes, bytes_total=sink.total)
+        for lease, done, total in _progress(receiver):
+            watch.tell("progress", lease, bytes_done=done, bytes_total=total)

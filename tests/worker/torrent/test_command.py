@@ -217,6 +217,7 @@ def test_the_same_on_postgresql(
     program: Program, shared: Swarm, torrent_file: tuple[Made, Path], tmp_path: Path, postgres_dsn: str
 ) -> None:
     program.env["LONGSHORE_LEDGER"] = postgres_dsn
+    execute("migrate", env=program.env).ok()
     job_id = program.add(torrent_file[1]).ok().lines[0]["job_id"]
     assert program.add("magnet:?xt=urn:btih:" + "a" * 40).code == 1, "the place is taken"
     with started(tmp_path / "run", "run", "--forever", env=program.env) as running:

@@ -48,6 +48,8 @@ def command(
     base_url: str | None,
     url_column: str | None,
     rejects: str | None,
+    run_id: str | None,
+    media_type: str | None,
     *,
     retry_failed: bool,
     refresh: bool,
@@ -60,8 +62,11 @@ def command(
     Adding the same list again is harmless.
     From a manifest of `longshore export`, downloads are planned; uploads and other jobs are skipped.
     """
+    from longshore.domain.identity.requests import Defaults
+
     again: Again = "always" if refresh else "failed" if retry_failed else "never"
-    options = {"format_": format_, "base_url": base_url, "url_column": url_column, "rejects": rejects}
+    options: dict[str, Any] = {"format_": format_, "base_url": base_url, "url_column": url_column, "rejects": rejects}
+    options["defaults"] = Defaults(run_id, media_type)
     with read_lists(files, call.settings, **options) as lists:
         counts = _check(lists) if dry_run else _plan(call, lists, again)
     for one in lists:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -43,6 +43,7 @@ STATUSES = ("pending", "processing", "completed", "failed", "skipped", "canceled
 )
 @click.option("--status", type=click.Choice(STATUSES), help="Only jobs with this status.")
 @click.option("--type", "job_type", metavar="TYPE", help="Only jobs of this type.")
+@click.option("--run", "run_id", metavar="NAME", help="Only jobs of this run.")
 @click.option(
     "--template",
     default="{name}",
@@ -58,6 +59,7 @@ def command(
     format_: str | None,
     status: str | None,
     job_type: str | None,
+    run_id: str | None,
     template: str,
     *,
     no_secrets: bool,
@@ -73,6 +75,7 @@ def command(
     from longshore.exports.public_urls import Published
 
     check_template(template)
+    wanted = {"status": status, "job_type": job_type, "run_id": run_id}
     form, published = (format_ or "jsonl") if form == "manifest" else form, Published(no_secrets)
     written = (format_ or "jsonl") if form == "failures" else form
     if format_ not in (None, written):
@@ -87,14 +90,14 @@ def command(
             raise BadInput(f"a {form} is a directory: name it with -o")
         check_outside(place, call.settings)
         with call.depot() as depot:
-            count = _write_directory(depot, form, place, template, published)
+            count = _write_directory(depot, form, place, template, published, wanted)
     else:
         if place is not None and place.is_dir():
             example = place / (f"failures.{written}" if form == "failures" else _FILE_NAMES[form])
             raise BadInput(f"{place} is a directory, and {form} is one file", hint=f"name it: -o {example}")
         with call.ledger() as ledger, _opened(place, call.settings) as out:
             wrap = lines_of(LINES[form]) if call.json and place is None else dict
-            count = _write_file(ledger, call.scope, form, written, out, status, job_type, wrap)
+            count = _write_file(ledger, call.scope, form, written, out, wanted, wrap)
     if published.secrets and call.verbosity > -2:
         _warn(published.secrets)
     if place is not None:
@@ -157,8 +160,7 @@ def _write_file(
     form: str,
     written: str,
     out: IO[bytes],
-    status: str | None,
-    job_type: str | None,
+    wanted: dict[str, Any],
     wrap: Wrap,
 ) -> int:
     from longshore.exports import manifest
@@ -166,21 +168,23 @@ def _write_file(
     from longshore.exports.read_ledger import manifest_rows
 
     if form == "failures":
-        failed = manifest_rows(ledger, scope, status="failed", job_type=job_type, superseded=False)
+        failed = manifest_rows(ledger, scope, **(wanted | {"status": "failed"}), superseded=False)
         if written in manifest.FAILURE_WRITERS:
             return manifest.FAILURE_WRITERS[written](failed, out)
         return manifest.write_failures(failed, out, wrap)
-    rows = manifest_rows(ledger, scope, status=status, job_type=job_type, held=form == "sums")
+    rows = manifest_rows(ledger, scope, **wanted, held=form == "sums")
     if form == "sums":
         return manifest.write_sums(rows, out, Namer())
     return manifest.write_jsonl(rows, out, wrap) if form == "jsonl" else manifest.WRITERS[form](rows, out)
 
 
-def _write_directory(depot: Depot, form: str, target: Path, template: str, published: Published) -> int:
+def _write_directory(
+    depot: Depot, form: str, target: Path, template: str, published: Published, wanted: dict[str, Any]
+) -> int:
     from longshore.exports import directory_formats
     from longshore.exports.read_ledger import manifest_rows
 
-    rows, now = manifest_rows(depot.ledger, depot.scope, held=True), depot.ledger.now()
+    rows, now = manifest_rows(depot.ledger, depot.scope, **wanted, held=True), depot.ledger.now()
     if form == "tree":
         return directory_formats.link_tree(rows, target, _placing(depot, inside=target), template)
     if form == "crate":

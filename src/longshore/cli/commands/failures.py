@@ -9,16 +9,19 @@ from longshore.cli.output.writer import say
 
 
 @click.command("failures")
+@click.option("--run", "run_id", metavar="NAME", help="Only jobs of this run.")
 @common
-def command(call: Call) -> int:
+def command(call: Call, run_id: str | None) -> int:
     """Show failed jobs by reason and host, with an example and a remedy for each."""
     from longshore.cli.output.failure_lines import remedy
     from longshore.domain.kinds import Status
     from longshore.domain.policy.redaction import LONGEST, safe_url, shortened
+    from longshore.ledger.queries.runs import run
 
     with call.ledger() as ledger:
-        groups = ledger.failures(call.scope)
-        failed = ledger.counts(call.scope)[Status.FAILED] if not groups else 0
+        groups = ledger.failures(call.scope, run_id=run_id)
+        counts = ledger.counts(call.scope) if run_id is None else ledger.read(run, call.scope, run_id).jobs
+        failed = counts[Status.FAILED] if not groups else 0
     for group in groups:
         facts = {
             "reason": group.reason,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from longshore.cli.multiprocess.assign_jobs import Distributor
     from longshore.cli.output.progress import ProgressCounts
     from longshore.depot import Depot, Got
+    from longshore.domain.identity.requests import Defaults
     from longshore.domain.model import JobRequest
 
 STDOUT = "-"
@@ -38,6 +39,7 @@ _LONG_WAY: Final = (
     "dry_run",
     "url_column",
     "rejects",
+    "media_type",
 )
 
 
@@ -139,15 +141,15 @@ def _requests(
 
     Invalid lines of lists are reported and skipped; also return how many there are.
     """
-    from longshore.domain.identity.requests import download_request
+    from longshore.domain.identity.requests import Defaults, download_request
 
-    given = list(urls)
+    given, defaults = list(urls), Defaults(how["run_id"], how["media_type"])
     if len(given) != 1 and (how["sha256"] or how["mirrors"]):
         raise click.UsageError("--sha256 and --mirror take exactly one URL")
     headers = [_header(text) for text in how["headers"]]
     known = {"sha256": how["sha256"], "mirrors": how["mirrors"], "headers": headers, "priority": how["priority"]}
     try:
-        requests = [download_request(url, **known) for url in given]
+        requests = [defaults.applied(download_request(url, **known)) for url in given]
     except NotAUrl as error:
         error.hint = _meant(given)
         raise
@@ -155,7 +157,7 @@ def _requests(
         raise click.UsageError("Missing argument 'URL …'.")
     refused = {"refused": 0, "without_file": 0}
     if lists or how["rejects"]:
-        requests += _listed(call, lists, how, refused)
+        requests += _listed(call, lists, how, defaults, refused)
     return requests, refused
 
 
@@ -174,11 +176,14 @@ def _header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _listed(call: Call, lists: Sequence[str], how: dict[str, Any], refused: dict[str, int]) -> list[JobRequest]:
+def _listed(
+    call: Call, lists: Sequence[str], how: dict[str, Any], defaults: Defaults, refused: dict[str, int]
+) -> list[JobRequest]:
     from longshore.cli.list_input import read_lists
 
     requests: list[JobRequest] = []
-    with read_lists(lists, call.settings, url_column=how["url_column"], rejects=how["rejects"]) as opened:
+    options: dict[str, Any] = {"url_column": how["url_column"], "rejects": how["rejects"], "defaults": defaults}
+    with read_lists(lists, call.settings, **options) as opened:
         for one in opened:
             requests += one
             one.report(call)

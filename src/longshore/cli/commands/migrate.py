@@ -12,7 +12,10 @@ from longshore.cli.run_command import OK
 @click.command("migrate")
 @common
 def command(call: Call) -> int:
-    """Apply pending migrations, each in one transaction. Nothing else ever changes the schema."""
+    """Apply pending migrations, each in one transaction. Nothing else ever changes the schema.
+
+    In an empty PostgreSQL database this makes the ledger; `get` and `add` never do.
+    """
     from longshore.depot.maintenance.migrate import migrate
 
     version, applied = migrate(call.settings)

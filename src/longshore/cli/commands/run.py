@@ -32,6 +32,7 @@ FOLLOW_S: Final = 2.0  # how often the display counts the jobs that are left
     "--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N finished jobs (exit 4 if work is left)."
 )
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Only jobs of these types.")
+@click.option("--run", "run_id", metavar="NAME", help="Only jobs of this run.")
 @click.option("--all-tenants", is_flag=True, help="Run jobs of every tenant and project.")
 @click.option("--while-stdin", is_flag=True, hidden=True)  # a child of `--workers`: ends when its parent does
 @click.option("--counted", is_flag=True, hidden=True)  # a child too: reports counts, not single jobs
@@ -48,7 +49,9 @@ def command(call: Call, **how: Any) -> int:
     apply_running(call, how)
     if how["while_stdin"]:
         return _follow(call, how)
-    jobs = count_once(call)
+    if how["run_id"] is not None and how["all_tenants"]:
+        raise click.UsageError("a run belongs to one tenant and project: omit --all-tenants or --run")
+    jobs = count_once(call, how["run_id"])
     if not how["forever"] and not how["all_tenants"] and not jobs["pending"] + jobs["processing"]:
         return _nothing_to_do(call, jobs)
     if how["limit"] and (how["workers"] > 1 or how["forever"]):
@@ -60,10 +63,10 @@ def command(call: Call, **how: Any) -> int:
     return run_alone(call, how)
 
 
-def count_once(call: Call) -> dict[str, int]:
+def count_once(call: Call, run_id: str | None = None) -> dict[str, int]:
     """Read the counts and close the ledger again, because workers are about to be started."""
     with call.ledger() as ledger:
-        return counted(ledger, call)
+        return counted(ledger, call, run_id)
 
 
 def _nothing_to_do(call: Call, jobs: dict[str, int]) -> int:
@@ -95,11 +98,13 @@ def run_alone(call: Call, how: dict[str, Any], orders: ParentCommands | None = N
     with call.depot() as depot:
         if orders:
             orders.wake = depot.aio.notify
-        jobs = counted(depot.ledger, call)
+        run_id = how["run_id"]
+        jobs = counted(depot.ledger, call, run_id)
         with told(call, counted_only=how["counted"]) as (score, listen):
-            with follow_total(call, score, jobs, lambda: counted(depot.ledger, call), how["limit"]):
+            with follow_total(call, score, jobs, lambda: counted(depot.ledger, call, run_id), how["limit"]):
                 result = depot.run(
                     scope=scope,
+                    run_id=run_id,
                     job_ids=() if orders else None,
                     more=orders.take if orders else None,
                     job_types=how["types"] or None,
@@ -111,7 +116,7 @@ def run_alone(call: Call, how: dict[str, Any], orders: ParentCommands | None = N
                     handle_signals=True,
                 )
         try:
-            jobs = counted(depot.ledger, call)
+            jobs = counted(depot.ledger, call, run_id)
         except Unavailable as away:
             return without_ledger(call, away, result)
         # A run that reached its limit may have finished the last job; the counters show whether work is left.
@@ -181,9 +186,13 @@ def code_of(failed: int, *, stopped_by: str | None, left: bool) -> int:
     return WORK_LEFT if left or stopped_by else OK
 
 
-def counted(ledger: Ledger, call: Call) -> dict[str, int]:
-    """Count the jobs of each status."""
-    return {status.value: count for status, count in ledger.counts(call.scope).items()}
+def counted(ledger: Ledger, call: Call, run_id: str | None = None) -> dict[str, int]:
+    """Count the jobs of each status, of one run or of all."""
+    if run_id is None:
+        return {status.value: count for status, count in ledger.counts(call.scope).items()}
+    from longshore.ledger.queries.runs import run_counts
+
+    return {status.value: count for status, count in ledger.read(run_counts, call.scope, run_id).items()}
 
 
 def summarize(call: Call, jobs: dict[str, int], score: ProgressCounts, *, left: bool = True) -> None:

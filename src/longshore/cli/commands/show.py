@@ -30,17 +30,18 @@ def command(call: Call, job_id: str) -> int:
         job = ledger.job(call.scope, job_id)
         timeline = ledger.timeline(call.scope, job_id)
         artifacts = [artifact_facts(one) for one in ledger.results(call.scope, job_id)]
+        inputs = [artifact_facts(one) for one in ledger.results(call.scope, job_id, role="input")]
     facts = job_facts(job)
     if call.json:
-        call.output.record("show", {"job": facts, "artifacts": artifacts, **timeline_facts(timeline)})
+        call.output.record("show", {"job": facts, "inputs": inputs, "artifacts": artifacts, **timeline_facts(timeline)})
         return 0
     for name, value in facts.items():
-        if value is not None:
+        if value not in (None, []) and not name.endswith("_artifacts"):
             call.output.text(f"{name:<16} {value}")
     if job.reason:
         call.output.text(f"{'what to do':<16} {remedy(job.reason)}")
-    for one in artifacts:
-        call.output.text(f"{'result':<16} {one['artifact_id']}  {size(one['size_bytes'])}  {one['sha256']}")
+    for role, one in [*(("input", one) for one in inputs), *(("result", one) for one in artifacts)]:
+        call.output.text(f"{role:<16} {one['artifact_id']}  {size(one['size_bytes'])}  {one['sha256']}")
     call.output.text()
     for when, what in story(timeline):
         call.output.text(f"{when}  {what}")
@@ -56,6 +57,8 @@ def artifact_facts(artifact: Artifact) -> dict[str, Any]:
         "size_bytes": artifact.size_bytes,
         "content_type": artifact.content_type,
         "name": artifact.name,
+        "schema_version": artifact.schema_version,
+        "metadata": artifact.metadata,
         "availability": artifact.availability,
         "created_at": moment(artifact.created_at),
     }

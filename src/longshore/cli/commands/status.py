@@ -11,33 +11,49 @@ from longshore.cli.output.writer import moment, size
 
 if TYPE_CHECKING:
     from longshore.ledger import Ledger
+    from longshore.ledger.queries.due_work import Wait
 
 HOSTS: Final = 5  # of which the waiting jobs are shown
+NAMED: Final = 10_000  # waiting jobs of a run that are looked at
 
 
 @click.command("status")
+@click.option("--run", "run_id", metavar="NAME", help="Only jobs of this run.")
 @common
-def command(call: Call) -> int:
+def command(call: Call, run_id: str | None) -> int:
     """Show the number of jobs by status, stored artifacts, items that are still missing, and hosts that jobs wait for."""
-    from longshore.ledger.queries.history import failures_left
-    from longshore.ledger.queries.throughput import held_totals
-
     with call.ledger() as ledger:
-        jobs = {status.value: count for status, count in ledger.counts(call.scope).items()}
-        totals = ledger.read(held_totals, call.scope)
-        missing = ledger.read(failures_left, call.scope)
-        waiting = _waiting(call, ledger) if jobs["pending"] else []
-    held = {
-        "artifacts": totals.get("artifacts", 0),
-        "bytes": totals.get("artifact_bytes", 0),
-        "saved_bytes": max(0, totals.get("artifact_bytes", 0) - totals.get("blob_bytes", 0)),
-    }
+        jobs, held, missing = _figures(call, ledger) if run_id is None else _figures_of_run(call, ledger, run_id)
+        waiting = _waiting(call, ledger, run_id) if jobs["pending"] else []
     failures = {"missing": missing, "retried": jobs["failed"] - missing}
     if call.json:
         call.output.record("status", {"jobs": jobs, "held": held, "failures": failures, "waiting": waiting})
     else:
         _text(call, jobs, held, failures, waiting)
     return 0
+
+
+def _figures(call: Call, ledger: Ledger) -> tuple[dict[str, int], dict[str, int], int]:
+    """Return the jobs by status, the stored artifacts, and how many items are missing."""
+    from longshore.ledger.queries.history import failures_left
+    from longshore.ledger.queries.throughput import held_totals
+
+    totals = ledger.read(held_totals, call.scope)
+    held = {
+        "artifacts": totals.get("artifacts", 0),
+        "bytes": totals.get("artifact_bytes", 0),
+        "saved_bytes": max(0, totals.get("artifact_bytes", 0) - totals.get("blob_bytes", 0)),
+    }
+    jobs = {status.value: count for status, count in ledger.counts(call.scope).items()}
+    return jobs, held, ledger.read(failures_left, call.scope)
+
+
+def _figures_of_run(call: Call, ledger: Ledger, run_id: str) -> tuple[dict[str, int], dict[str, int], int]:
+    from longshore.ledger.queries.runs import run
+
+    found = ledger.read(run, call.scope, run_id)
+    held = {"artifacts": found.artifacts, "bytes": found.bytes, "saved_bytes": found.saved_bytes}
+    return {status.value: count for status, count in found.jobs.items()}, held, found.missing
 
 
 def _text(
@@ -60,12 +76,9 @@ def _text(
         call.output.text(waiting_text(facts))
 
 
-def _waiting(call: Call, ledger: Ledger) -> list[dict[str, Any]]:
+def _waiting(call: Call, ledger: Ledger, run_id: str | None) -> list[dict[str, Any]]:
     """Return which hosts jobs wait for, why and until when; most jobs first."""
-    from longshore.depot.derived_settings import hosts_with_profiles
-    from longshore.ledger.queries.due_work import waits
-
-    now, limits = ledger.now(), hosts_with_profiles(call.settings)
+    now = ledger.now()
     return [
         {
             "host": wait.host,
@@ -73,6 +86,19 @@ def _waiting(call: Call, ledger: Ledger) -> list[dict[str, Any]]:
             "until": moment(wait.until) if wait.until is not None else None,
             "jobs": wait.jobs,
         }
-        for wait in ledger.read(waits, call.scope, "", limits, HOSTS)
+        for wait in _waits(call, ledger, run_id)
         if wait.host and (wait.until is None or wait.until > now)
     ]
+
+
+def _waits(call: Call, ledger: Ledger, run_id: str | None) -> list[Wait]:
+    from longshore.depot.derived_settings import hosts_with_profiles
+    from longshore.domain.kinds import Status
+    from longshore.ledger import JobFilter
+    from longshore.ledger.queries.due_work import waits, waits_of
+
+    limits = hosts_with_profiles(call.settings)
+    if run_id is None:
+        return ledger.read(waits, call.scope, "", limits, HOSTS)
+    named = ledger.matching_ids(call.scope, JobFilter(run_id=run_id, status=Status.PENDING), NAMED)
+    return ledger.read(waits_of, call.scope, "", limits, named, HOSTS)

@@ -36,16 +36,17 @@ _FACTS: Final = frozenset({"type", "schema", "ts", "job_id", "url"})
 def run_fleet(call: Call, how: dict[str, Any], jobs: dict[str, int]) -> int:
     """Start the workers, forward their events, and return when all have exited."""
     words = arguments(call, how) + ([] if call.json or call.verbosity > 0 else ["--counted"])
+    words += [] if how["run_id"] is None else ["--run", how["run_id"]]
     with supervised(words, how["workers"]) as workers:
         with show_progress(call, event_printer(call, results=False)) as (score, listen):
             workers.attend(listen)
-            with follow_total(call, score, jobs, lambda: count_once(call)):
+            with follow_total(call, score, jobs, lambda: count_once(call, how["run_id"])):
                 codes = workers.wait()
     left = WORK_LEFT in codes
     stopped_by = workers.stopped_by or (REFUSED if score.refused else None)
     try:
         with call.ledger() as ledger:
-            summarize(call, counted(ledger, call), score)
+            summarize(call, counted(ledger, call, how["run_id"]), score)
     except Unavailable as away:
         return without_ledger(call, away, RunResult(failed=score.failed, stopped_by=stopped_by, left=left))
     unexpected = [code for code in codes if code not in EXPECTED]

@@ -27,6 +27,8 @@ def job_facts(job: Job) -> dict[str, Any]:
         "source_ref": safe_url(request.source_ref) if request.source_ref else None,
         "priority": job.priority,
         "progress": job.progress,
+        "bytes_done": job.bytes_done,
+        "bytes_total": job.bytes_total,
         "created_at": moment(job.created_at),
         "updated_at": moment(job.updated_at),
         "completed_at": _moment(job.completed_at),
@@ -34,6 +36,13 @@ def job_facts(job: Job) -> dict[str, Any]:
         "next_attempt_at": _moment(job.next_attempt_at),
         "reuse_of_job_id": job.reuse_of_job_id,
         "retry_of": job.retry_of,
+        "run_id": request.run_id,
+        "request_id": request.request_id,
+        "debug_id": job.debug_id,
+        "input_artifacts": list(request.inputs),
+        "result_artifacts": list(job.results),
+        "tenant_id": job.scope.tenant_id,
+        "project_id": job.scope.project_id,
     }
 
 

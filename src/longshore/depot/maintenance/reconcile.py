@@ -12,6 +12,7 @@ import fcntl
 import json
 import logging
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from itertools import islice
@@ -108,7 +109,31 @@ class Reconciler:
         report = Report()
         with self._alone_here():
             self._parts(report, dry_run=False)
+            if self._store.backend == "local" and self._settings.start_s:
+                with self._alone_everywhere():
+                    self._look_at_start(report)
         return report
+
+    def _look_at_start(self, report: Report) -> None:
+        """Look for lost blobs as long as a start may take, beginning where the last start ended."""
+        end, place = time.monotonic() + self._settings.start_s, self._depot / "reconcile.start.json"
+        scopes = self._ledger.read(scopes_known)
+        tenant, project, *after = _read_place(place)
+        begin = scopes.index(Scope(tenant, project)) if Scope(tenant, project) in scopes else 0
+        at = (after[0], after[1])
+        for scope in [*scopes[begin:], *scopes[:begin]]:
+            while page := self._ledger.read(artifacts_between, scope, WHOLE, at, PAGE):
+                gone = self._gone(scope, page)
+                if self._is_another(page, gone):
+                    report.found_no_store()
+                    return
+                self._tell_lost(report, scope, [one for one in page if one.artifact_id in gone], dry_run=False)
+                at = (page[-1].sha256, page[-1].artifact_id)
+                if time.monotonic() >= end:
+                    filesystem.write_private(place, json.dumps([*scope, *at]).encode())
+                    return
+            at = ("", "")
+        place.unlink(missing_ok=True)
 
     @contextmanager
     def _alone_here(self) -> Iterator[None]:
@@ -173,11 +198,23 @@ class Reconciler:
     def _files_without_rows(self, report: Report, dry_run: bool, part: Slice) -> None:
         for page in _pages(held for held in self._store.walk() if held.sha256 in part):
             report.checked += len(page)
+            self._wrong_shards(report, dry_run, page)
             for held in unnamed(self._ledger, self._store, page):
                 if not dry_run and not self._out_of_reach(held):
                     continue
                 message = "no row names this blob" + (" (quarantined)" if not dry_run else "")
                 _tell(report, dry_run, "unreferenced_blob", held.scope, held.sha256, message)
+
+    def _wrong_shards(self, report: Report, dry_run: bool, page: list[StoredBlob]) -> None:
+        for held in page:
+            try:
+                done = self._store.rehome(held, UNNAMED, dry_run=dry_run)
+            except StoreError as error:
+                log.warning("blob %s is in the wrong shard and stays there: %s", held.sha256, error)
+                continue
+            if done is not None:
+                message = f"the blob was in a shard that is not its own: {done}"
+                _tell(report, dry_run, "wrong_shard", held.scope, held.sha256, message)
 
     def _out_of_reach(self, held: StoredBlob) -> bool:
         """Quarantine an unreferenced blob; put it back if the ledger refers to it by now."""
@@ -302,6 +339,16 @@ def _tell(report: Report, dry_run: bool, kind: str, scope: Scope, subject: str, 
     """Record a finding as repaired, or as repairable."""
     remedy = "`longshore reconcile` without --dry-run repairs this"
     report.found(kind, scope, subject, message, healed=not dry_run, remedy=remedy)
+
+
+def _read_place(path: Path) -> list[str]:
+    """Return where the last look ended: tenant, project, hash and artifact; the begin if that is not known."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        found = None
+    good = isinstance(found, list) and len(found) == 4 and all(isinstance(one, str) for one in found)
+    return found if good else ["", "", "", ""]
 
 
 def _pages(items: Iterable[T]) -> Iterator[list[T]]:

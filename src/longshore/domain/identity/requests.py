@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import ada_url
@@ -17,6 +18,7 @@ from longshore.domain.transfer.job_headers import FORBIDDEN_JOB_HEADERS
 from longshore.errors import BadInput, NotAUrl
 
 Digests = Iterable[tuple[str, str]] | Mapping[str, str]
+RUN_ID: Final = 1024  # characters of a run's name at most
 DIGEST_LENGTHS: Final = {"md5": 32, "sha1": 40, "sha256": 64, "sha512": 128}
 _NO_EXPECTATION: Final = Expect()
 _HEX = re.compile(r"[0-9a-f]+\Z")
@@ -78,10 +80,30 @@ def download_request(
         headers=own,
         priority=_integer("priority", priority, -1_000_000, 1_000_000),
         params=params or {},
-        run_id=run_id,
+        run_id=run_id if run_id is None else check_text("run_id", run_id, limit=RUN_ID),
         request_id=request_id,
         retry_of=retry_of,
     )
+
+
+class Defaults:
+    """The run and the media type of requests that name none themselves."""
+
+    def __init__(self, run_id: str | None = None, media_type: str | None = None) -> None:
+        self._run_id = run_id if run_id is None else check_text("run_id", run_id, limit=RUN_ID)
+        self._media_type = media_type
+        self._plain = _expectation(None, None, media_type, ()) if media_type is not None else _NO_EXPECTATION
+        self.empty = run_id is None and media_type is None
+
+    def applied(self, request: JobRequest) -> JobRequest:
+        """Return the request with the defaults."""
+        if self.empty:
+            return request
+        expect = request.expect
+        if self._media_type is not None and expect.media_type is None:
+            plain = expect is _NO_EXPECTATION or expect == _NO_EXPECTATION
+            expect = self._plain if plain else replace(expect, media_type=self._media_type)
+        return replace(request, run_id=request.run_id or self._run_id, expect=expect)
 
 
 def authority(canonical: str) -> str:

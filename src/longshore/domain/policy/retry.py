@@ -14,6 +14,7 @@ from longshore.domain.transfer.mirrors import MAX_ROUNDS, Trail
 
 OUR_SIDE_DELAY_S: Final = 1.0  # infrastructure: retried soon, without counting an attempt
 PROMISED_DELAY_S: Final = 5.0  # running transfers have reserved the space: retried when some may be done
+URL_BUSY_DELAY_S: Final = 5.0  # the end of a transfer in the same process wakes them earlier
 OFFLINE_DELAY_S: Final = 3600.0  # a run that is online does not wait for it (`wake_waiting`)
 RESTING: Final = frozenset({"http_429", "http_503"})
 PROGRESS_SHARE: Final = 100  # an attempt that adds one part in so many of the declared length is progress
@@ -92,6 +93,8 @@ def _our_delay_s(failure: Failure, draw: float) -> float:
     """Return how long a job waits for our side, or for a slot; one that waits in another host's lane needs no clock."""
     if failure.reason == "host_busy" and failure.host is not None:
         return 0.0
+    if failure.reason == "url_busy":
+        return URL_BUSY_DELAY_S * (0.5 + draw)
     if failure.reason == "offline":
         return OFFLINE_DELAY_S
     pause = PROMISED_DELAY_S if failure.lack == Lack.PROMISED else OUR_SIDE_DELAY_S

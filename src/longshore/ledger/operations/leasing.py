@@ -37,6 +37,7 @@ from longshore.ledger.named_rows import JobRow
 from longshore.ledger.operations.hosts import Allowances
 from longshore.ledger.operations.make_claimable import expire_and_promote
 from longshore.ledger.operations.planning import add_counts
+from longshore.ledger.operations.stages import Progress, report
 from longshore.ledger.operations.tenant_budgets import claimable
 from longshore.ledger.records import Renewed
 from longshore.ledger.rows import by_tenant, check_scope, encoded, granted_job
@@ -80,13 +81,14 @@ def claim(
     job_types: Sequence[str] | None = None,
     scope: Scope | None = None,
     job_ids: Sequence[str] | None = None,
+    run_id: str | None = None,
     defaults: HostsSettings | None = None,
     max_claims: int = 100,
     ahead: int = 0,
     at_once: int = NEVER,
     after_tenant: str = "",
 ) -> list[Lease]:
-    """Lease up to `limit` jobs, as fairly as politeness allows."""
+    """Lease up to `limit` jobs, as fairly as politeness allows: of all, of named ones, or of one run."""
     until = tx.now + check_ttl(ttl_s)
     check_text("owner", owner, limit=500)
     if type(limit) is not int or limit < 0:
@@ -101,8 +103,8 @@ def claim(
         job_types=None if job_types is None else encoded(list(job_types)),
         allowed=Allowances(tx, owner, defaults or HostsSettings(), ahead, at_once),
     )
-    if job_ids is not None:
-        _take_named(tx, work, job_ids)
+    if job_ids is not None or run_id is not None:
+        _take_chosen(tx, work, job_ids, run_id)
     else:
         _walk(tx, work, after_tenant)
     work.allowed.write()
@@ -195,21 +197,18 @@ def _serve(tx: Tx, work: Claiming, tenant: str, share: int) -> bool:
     return bool(found or parked or (served and tx.dialect == "sqlite"))
 
 
-def _take_named(tx: Tx, work: Claiming, job_ids: Sequence[str]) -> None:
-    """Take free jobs among named ones, as their hosts allow."""
+def _take_chosen(tx: Tx, work: Claiming, job_ids: Sequence[str] | None, run_id: str | None) -> None:
+    """Take free jobs among named ones, or of one run, as their hosts allow."""
     if work.scope is None:
-        raise BadInput("job_ids need a scope")
-    if work.wanted <= 0 or not job_ids:
+        raise BadInput("job_ids and run_id need a scope")
+    if work.wanted <= 0 or job_ids == ():
         return
     room = claimable(tx, work.scope.tenant_id)
-    found = tx.all(
-        "named_heads",
-        tenant_id=work.scope.tenant_id,
-        project_id=work.scope.project_id,
-        job_ids=encoded(list(job_ids)),
-        job_types=work.job_types,
-        many=max(1_000, 4 * work.wanted),
-    )
+    where = {"job_types": work.job_types, "many": max(1_000, 4 * work.wanted), **work.scope._asdict()}
+    if job_ids is not None:
+        found = tx.all("named_heads", job_ids=encoded(list(job_ids)), **where)
+    else:
+        found = tx.all("run_heads", run_id=run_id, **where)
     rows = [JobRow._make(row) for row in found]
     work.allowed.load(row.host for row in rows)
     for row in rows:
@@ -275,8 +274,8 @@ def _start(job_type: str) -> tuple[str, int]:
     return kind.granted, 1 if kind.counted_at_grant else 0
 
 
-def renew(tx: Tx, leases: Sequence[Lease], ttl_s: float) -> Renewed:
-    """Renew live leases; return the lost ones and the jobs whose cancellation was requested."""
+def renew(tx: Tx, leases: Sequence[Lease], ttl_s: float, progress: Sequence[Progress] = ()) -> Renewed:
+    """Renew live leases, and store the progress of some; return the lost ones and the jobs to be canceled."""
     until = tx.now + check_ttl(ttl_s)
     held: set[tuple[str, int]] = set()
     stop: set[str] = set()
@@ -287,5 +286,6 @@ def renew(tx: Tx, leases: Sequence[Lease], ttl_s: float) -> Renewed:
             held.add((job_id, epoch))
             if cancel_at is not None:
                 stop.add(job_id)
+    report(tx, progress)
     lost = frozenset((lease.job_id, lease.epoch) for lease in leases) - held
     return Renewed(lost, frozenset(stop), until)

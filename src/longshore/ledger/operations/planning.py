@@ -104,11 +104,13 @@ def preview(tx: Tx, scope: Scope, requests: Sequence[JobRequest]) -> list[Planne
     return [None if row is None else Planned(row.job_id, False, _STATUS[row.status], row.stage) for row in rows]
 
 
-def plan_job_if_absent(tx: Tx, scope: Scope, *, work_id: str, artifact_id: str, canonical_url: str) -> str:
+def plan_job_if_absent(
+    tx: Tx, scope: Scope, *, work_id: str, artifact_id: str, canonical_url: str, run_id: str | None = None
+) -> str:
     """Plan one download by its v1 key (work, artifact, URL) and return the job's id."""
     check_text("work_id", work_id)
     check_text("artifact_id", artifact_id)
-    request = download_request(canonical_url, work_id=work_id, artifact_id=artifact_id)
+    request = download_request(canonical_url, work_id=work_id, artifact_id=artifact_id, run_id=run_id)
     return plan(tx, scope, [request])[0].job_id
 
 

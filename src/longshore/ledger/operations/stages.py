@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from longshore.domain.kinds import check_move, is_terminal, kind_of, status_of
 from longshore.domain.model import Lease, Scope
@@ -15,6 +15,9 @@ from longshore.ledger.operations.make_claimable import free_slots
 from longshore.ledger.records import Move
 from longshore.ledger.rows import by_tenant, check_lease, check_scope
 from longshore.ledger.transaction import Row, Tx
+
+Progress = tuple[Lease, int, int | None]  # bytes done, and in all if that is known
+_MOST: Final = (1 << 63) - 1  # a server may declare any length
 
 
 def advance(tx: Tx, moves: Sequence[Move]) -> list[LongshoreError | None]:
@@ -101,14 +104,15 @@ def get_current_state(tx: Tx, scope: Scope, job_id: str) -> str:
     return str(stage)
 
 
-def report(tx: Tx, progress: Sequence[tuple[Lease, int, int | None]]) -> None:
-    """Keep how far transfers are (bytes done, bytes in all if known); lost leases write nothing."""
+def report(tx: Tx, progress: Sequence[Progress]) -> None:
+    """Store how far transfers are (bytes done, bytes in all if known); lost leases write nothing."""
     for tenant, group in by_tenant(progress, lambda item: item[0].scope):
         tx.enter(tenant)
         held = fence(tx, [lease for _, (lease, _, _) in group])
         rows: list[tuple[Any, ...]] = []
         for _, (lease, done, total) in group:
             if (row := held.get(lease)) is not None:
+                done, total = min(done, _MOST), None if total is None or total > _MOST else total
                 percent = min(99, done * 100 // total) if total else None
                 rows.append((percent, done, total, row.seq, lease.epoch))
         tx.send("set_progress", rows)

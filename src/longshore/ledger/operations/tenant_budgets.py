@@ -82,9 +82,9 @@ def over_budget(tx: Tx, tenant_id: str, intents: Sequence[Intent]) -> dict[int, 
         if tx.all("blobs_known", sha256s=encoded([sha256]), **scope._asdict()):
             continue
         if size > left:
-            refused[at] = OverBudget(
-                f"the tenant may add {left} of its {limits.bytes} bytes; {size} are too many", hint=HINT
-            )
+            over = OverBudget(f"the tenant may add {left} of its {limits.bytes} bytes; {size} are too many", hint=HINT)
+            over.facts = {"quota_need": size, "quota_tenant_left": left, "quota_decision": over.reason}
+            refused[at] = over
         else:
             left -= size
     return refused

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from longshore.domain.identity.keys import check_text
 from longshore.domain.model import Micros, Scope
 from longshore.errors import BadInput
 from longshore.ledger.operations.effects import effect_of
@@ -75,9 +76,13 @@ class Link:
     job_type: str
 
 
-def failures(tx: Tx, scope: Scope, limit: int = 1_000) -> list[FailureGroup]:
-    """Group what failed and was not tried again, by reason and host, the largest first."""
-    rows = tx.all("failure_groups", many=checked_limit(limit), **scope_values(tx, scope))
+def failures(tx: Tx, scope: Scope, limit: int = 1_000, *, run_id: str | None = None) -> list[FailureGroup]:
+    """Group what failed and was not tried again, in one run or in all, by reason and host, the largest first."""
+    where = scope_values(tx, scope) | {"many": checked_limit(limit)}
+    if run_id is None:
+        rows = tx.all("failure_groups", **where)
+    else:
+        rows = tx.all("failure_groups_of_run", run_id=check_text("run_id", run_id), **where)
     return [FailureGroup(reason, host, int(count), *rest) for reason, host, count, *rest in rows]
 
 

@@ -16,7 +16,7 @@ from longshore.domain.kinds import kind_of
 from longshore.domain.model import Artifact, Job, Micros, Scope, Status
 from longshore.errors import BadInput
 from longshore.ledger.named_rows import JobRow
-from longshore.ledger.queries.lookup import checked_limit, counts, scope_values
+from longshore.ledger.queries.lookup import checked_limit, counts, scope_values, with_results
 from longshore.ledger.rows import artifact_of, encoded, job_of
 from longshore.ledger.transaction import Tx
 
@@ -93,7 +93,7 @@ class Page(Generic[T]):
 def jobs(tx: Tx, scope: Scope, wanted: JobFilter, *, after: str | None = None, limit: int = 100) -> Page[Job]:
     """Return one page of the jobs that match, newest first unless the filter says otherwise."""
     rows, following = _rows(tx, scope, wanted, _edge(after, wanted), checked_limit(limit))
-    return Page([job_of(row) for row in rows], None if following is None else str(following))
+    return Page(with_results(tx, scope, [job_of(row) for row in rows]), None if following is None else str(following))
 
 
 def _edge(after: str | None, wanted: JobFilter) -> int:
@@ -134,7 +134,12 @@ def _rows(tx: Tx, scope: Scope, wanted: JobFilter, edge: int, limit: int) -> tup
     return _merged(found, cut, limit, oldest=wanted.oldest_first)
 
 
-_NAMED: Final = {"jobs": (), "jobs_of_type": ("job_type",), "jobs_failed": ("reason", "host")}
+_NAMED: Final = {
+    "jobs": (),
+    "jobs_of_type": ("job_type",),
+    "jobs_failed": ("reason", "host"),
+    "jobs_of_run": ("run_id",),
+}
 
 
 def _looks(wanted: JobFilter) -> tuple[str, list[dict[str, Any]]]:
@@ -143,6 +148,8 @@ def _looks(wanted: JobFilter) -> tuple[str, list[dict[str, Any]]]:
     if statuses == (Status.FAILED,) and wanted.reason is not None and wanted.host is not None:
         return "jobs_failed", [{"superseded": 0}, {"superseded": 1}]
     named = [{"status": status.value} for status in statuses]
+    if wanted.run_id is not None:
+        return "jobs_of_run", named
     typed = wanted.job_type is not None and not kind_of(wanted.job_type).common
     return ("jobs_of_type" if typed else "jobs"), named
 

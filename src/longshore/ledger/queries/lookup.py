@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from longshore.domain.identity.keys import check_text
@@ -13,6 +14,7 @@ from longshore.ledger.rows import artifact_of, check_scope, encoded, job_of
 from longshore.ledger.transaction import Tx
 
 PAGE: Final = 10_000
+_HAVE_RESULTS: Final = frozenset({Status.COMPLETED, Status.SKIPPED})
 
 
 def job(tx: Tx, scope: Scope, job_id: str) -> Job:
@@ -22,7 +24,18 @@ def job(tx: Tx, scope: Scope, job_id: str) -> Job:
     row = tx.one("job_row", job_id=check_text("job_id", job_id), **scope._asdict())
     if row is None:
         raise NotFound(f"job {job_id[:80]} not found", hint="`longshore jobs` lists all jobs with their full ids")
-    return job_of(row)
+    return with_results(tx, scope, [job_of(row)])[0]
+
+
+def with_results(tx: Tx, scope: Scope, jobs: Sequence[Job]) -> list[Job]:
+    """Return jobs with the ids of their results. The caller has entered the scope."""
+    done = [job.job_id for job in jobs if job.status in _HAVE_RESULTS]
+    if not done:
+        return list(jobs)
+    found: dict[str, list[str]] = {}
+    for job_id, artifact_id in tx.all("result_ids", job_ids=encoded(done), **scope._asdict()):
+        found.setdefault(job_id, []).append(artifact_id)
+    return [replace(job, results=tuple(ids)) if (ids := found.get(job.job_id)) else job for job in jobs]
 
 
 def ids_like(tx: Tx, scope: Scope, short: str, at_most: int) -> list[str]:

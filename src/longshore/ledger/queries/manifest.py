@@ -36,6 +36,13 @@ class Entry:
     completed_at: Micros | None
     facts: dict[str, Any] = field(default_factory=dict)
     availability: str | None = None
+    host: str = ""
+    run_id: str | None = None
+    tenant_id: str = ""
+    project_id: str = ""
+    etag: str | None = None
+    last_modified: str | None = None
+    final_url: str | None = None
     asked_name: str | None = None
     expect: Expect = field(default_factory=Expect)
     mirrors: tuple[str, ...] = ()
@@ -50,6 +57,7 @@ def entries(
     many: int = 1_000,
     status: str | None = None,
     job_type: str | None = None,
+    run_id: str | None = None,
     since: Micros = 0,
     superseded: bool = True,
 ) -> list[Entry]:
@@ -59,7 +67,7 @@ def entries(
     """
     check_scope(scope)
     tx.enter(scope.tenant_id)
-    wanted = {"status": status, "job_type": job_type, "since": since, "superseded": int(superseded)}
+    wanted = {"status": status, "job_type": job_type, "run_id": run_id, "since": since, "superseded": int(superseded)}
     rows = tx.all("manifest_page", after=after, many=many, **wanted, **scope._asdict())
     return _all_results(tx, scope, [_entry(row) for row in rows])
 
@@ -90,9 +98,12 @@ def _further(entry: Entry, row: Row) -> Entry:
 
 
 def _entry(row: Row) -> Entry:
-    *columns, facts, availability, request = row
+    *columns, text, availability, host, run_id, tenant, project, published, request = row
     asked = json.loads(request) if request else {}
-    columns += [json.loads(facts) if facts else {}, availability, asked.get("name")]
+    facts = json.loads(text) if text else {}
+    answer = facts | (json.loads(published) if published else {})  # which version the server sent
+    columns += [facts, availability, host, run_id, tenant, project]
+    columns += [answer.get(name) for name in ("etag", "last_modified", "final_url")] + [asked.get("name")]
     return Entry(*(*columns, expect_of(request), tuple(asked.get("mirrors", ())), "headers" in asked))
 
 

@@ -46,7 +46,7 @@ UPDATE jobs
    SET lease_owner = :owner, lease_until = :until, lease_epoch = lease_epoch + 1, slot_host = NULLIF(host, ''),
        lease_slots = :lease_slots, ready = 0, status = 'processing',
        stage = :stage, claims = claims + :counts,
-       progress = NULL, updated_at = :now, row_version = row_version + 1
+       progress = NULL, bytes_done = NULL, bytes_total = NULL, updated_at = :now, row_version = row_version + 1
  WHERE seq IN {all seq} AND lease_owner IS NULL
 
 -- claim_insert (tenant_id, project_id, job_id, epoch, owner, host, now) --
@@ -117,6 +117,13 @@ UPDATE jobs SET stage = 'FINALIZED', claims = claims + :counts, slot_host = NULL
 -- set_progress (progress, bytes_done, bytes_total, seq, lease_epoch) --
 UPDATE jobs SET progress = :progress, bytes_done = :bytes_done, bytes_total = :bytes_total
  WHERE seq = :seq AND lease_epoch = :lease_epoch
+
+-- url_streaming --
+-- The jobs whose large bodies live leases receive from a URL. (Stage and lease: the condition of the index, and no dead worker's.)
+SELECT {job} FROM jobs AS j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.stage = 'STREAMING' AND j.canonical_url = :canonical_url
+   AND j.lease_until > :now AND j.job_id <> :job_id
+ LIMIT 10
 
 -- set_slot (slot_host, lease_slots, seq, lease_epoch) --
 UPDATE jobs SET slot_host = :slot_host, lease_slots = :lease_slots WHERE seq = :seq AND lease_epoch = :lease_epoch

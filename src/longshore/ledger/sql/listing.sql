@@ -97,6 +97,36 @@ SELECT max(s.seq), count(*)
            AND i.status = 'failed' AND i.error_code = :reason AND i.host = :host AND i.superseded = :superseded
            AND i.seq > :edge ORDER BY i.seq LIMIT :scan) AS s
 
+-- jobs_of_run_newest --
+-- Jobs of one run and status.
+SELECT {job}
+  FROM (SELECT * FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id
+           AND {of_run} AND i.status = :status
+           AND i.seq < :edge ORDER BY i.seq DESC LIMIT :scan) AS j
+ WHERE {job_filter}
+ ORDER BY j.seq DESC LIMIT :many
+
+-- jobs_of_run_newest_end --
+SELECT min(s.seq), count(*)
+  FROM (SELECT i.seq FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id
+           AND {of_run} AND i.status = :status
+           AND i.seq < :edge ORDER BY i.seq DESC LIMIT :scan) AS s
+
+-- jobs_of_run_oldest --
+-- Jobs of one run and status.
+SELECT {job}
+  FROM (SELECT * FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id
+           AND {of_run} AND i.status = :status
+           AND i.seq > :edge ORDER BY i.seq LIMIT :scan) AS j
+ WHERE {job_filter}
+ ORDER BY j.seq LIMIT :many
+
+-- jobs_of_run_oldest_end --
+SELECT max(s.seq), count(*)
+  FROM (SELECT i.seq FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id
+           AND {of_run} AND i.status = :status
+           AND i.seq > :edge ORDER BY i.seq LIMIT :scan) AS s
+
 -- jobs_of_work_newest --
 -- Jobs of one work that is not just a URL.
 SELECT {job} FROM jobs AS j

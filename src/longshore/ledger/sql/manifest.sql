@@ -4,7 +4,9 @@ SELECT j.job_id, j.job_type, j.status, j.stage, COALESCE(j.url, j.canonical_url)
        j.error_code, j.error_message_safe, j.attempts, j.created_at, j.completed_at,
        (SELECT e.facts FROM events e WHERE e.tenant_id = j.tenant_id AND e.project_id = j.project_id
            AND e.job_id = j.job_id AND e.kind = j.status ORDER BY e.seq DESC LIMIT 1),
-       a.availability, j.request
+       a.availability, j.host, j.run_id, j.tenant_id, j.project_id,
+       (SELECT f.request FROM effects f WHERE f.tenant_id = j.tenant_id AND f.project_id = j.project_id
+           AND f.job_id = j.job_id AND f.kind = 'FINALIZE' ORDER BY f.epoch DESC LIMIT 1), j.request
   FROM jobs j
   LEFT JOIN job_artifacts r ON r.tenant_id = j.tenant_id AND r.project_id = j.project_id AND r.job_id = j.job_id
         AND r.role = 'result' AND r.ordinal = 0
@@ -21,6 +23,7 @@ SELECT j.job_id, j.job_type, j.status, j.stage, COALESCE(j.url, j.canonical_url)
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id > :after
    AND (CAST(:status AS TEXT) IS NULL OR j.status = :status)
    AND (CAST(:job_type AS TEXT) IS NULL OR j.job_type = :job_type)
+   AND (CAST(:run_id AS TEXT) IS NULL OR j.run_id = :run_id)
    AND j.created_at >= :since AND j.superseded <= :superseded
  ORDER BY j.job_id LIMIT :many
 

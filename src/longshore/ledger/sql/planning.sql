@@ -1,5 +1,6 @@
 -- {job} --
-j.seq, j.tenant_id, j.project_id, j.job_id, j.job_type, j.status, j.stage, j.progress, j.priority, j.attempts, j.claims,
+j.seq, j.tenant_id, j.project_id, j.job_id, j.job_type, j.status, j.stage, j.progress, j.bytes_done,
+j.bytes_total, j.priority, j.attempts, j.claims,
 j.lease_owner, j.lease_until, j.lease_epoch, j.row_version, j.next_attempt_at, j.cancel_requested_at, j.error_code,
 j.error_message_safe, j.error_debug_id, j.reuse_of_job_id, j.retry_of, j.external_job_id, j.created_at, j.updated_at,
 j.completed_at, j.failed_at, j.idempotency_key, j.work_id, j.source_ref, j.url, j.canonical_url, j.host, j.request,

@@ -123,7 +123,8 @@ RETURNING j.job_id, j.lease_epoch, j.cancel_requested_at
 UPDATE jobs AS j
    SET lease_owner = r.owner, lease_until = r.until, lease_epoch = j.lease_epoch + 1, slot_host = r.slot_host,
        lease_slots = r.lease_slots, ready = 0, status = 'processing',
-       stage = r.stage, claims = j.claims + r.counts, progress = NULL, updated_at = r.now, row_version = j.row_version + 1
+       stage = r.stage, claims = j.claims + r.counts, progress = NULL, bytes_done = NULL,
+       bytes_total = NULL, updated_at = r.now, row_version = j.row_version + 1
   FROM unnest(CAST(:owner AS text[]), CAST(:until AS bigint[]), CAST(:slot_host AS text[]), CAST(:lease_slots AS bigint[]),
               CAST(:stage AS text[]), CAST(:counts AS bigint[]), CAST(:now AS bigint[]), CAST(:seq AS bigint[]))
     AS r (owner, until, slot_host, lease_slots, stage, counts, now, seq)
@@ -145,7 +146,7 @@ UPDATE job_claims AS c SET ended_at = r.now, outcome = r.outcome, reason = r.rea
 -- end_completed (stage, attempts, now, seq, lease_epoch) @postgres --
 UPDATE jobs AS j
    SET status = 'completed', stage = r.stage, lease_owner = NULL, lease_until = NULL, slot_host = NULL, lease_slots = NULL,
-       progress = 100, attempts = j.attempts + r.attempts, completed_at = r.now, updated_at = r.now, error_code = NULL,
+       progress = 100, bytes_done = j.bytes_total, attempts = j.attempts + r.attempts, completed_at = r.now, updated_at = r.now, error_code = NULL,
        error_message_safe = NULL, error_debug_id = NULL, row_version = j.row_version + 1
   FROM unnest(CAST(:stage AS text[]), CAST(:attempts AS bigint[]), CAST(:now AS bigint[]), CAST(:seq AS bigint[]),
               CAST(:lease_epoch AS bigint[])) AS r (stage, attempts, now, seq, epoch)

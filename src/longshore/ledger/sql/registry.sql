@@ -15,6 +15,13 @@ SELECT {artifact}
  WHERE r.tenant_id = :tenant_id AND r.project_id = :project_id AND r.job_id = :job_id AND r.role = :role
  ORDER BY r.ordinal
 
+-- result_ids --
+-- The result ids of a page of jobs.
+SELECT r.job_id, r.artifact_id FROM job_artifacts AS r
+ WHERE r.tenant_id = :tenant_id AND r.project_id = :project_id AND r.job_id IN (SELECT value FROM {each job_ids})
+   AND r.role = 'result'
+ ORDER BY r.job_id, r.ordinal
+
 -- job_row --
 SELECT {job} FROM jobs AS j WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = :job_id
 

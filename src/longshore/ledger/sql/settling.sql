@@ -9,7 +9,7 @@ UPDATE jobs
 -- end_completed (stage, attempts, now, seq, lease_epoch) --
 UPDATE jobs
    SET status = 'completed', stage = :stage, lease_owner = NULL, lease_until = NULL, slot_host = NULL, lease_slots = NULL,
-       progress = 100, attempts = attempts + :attempts, completed_at = :now, updated_at = :now, error_code = NULL,
+       progress = 100, bytes_done = bytes_total, attempts = attempts + :attempts, completed_at = :now, updated_at = :now, error_code = NULL,
        error_message_safe = NULL, error_debug_id = NULL, row_version = row_version + 1
  WHERE seq IN {all seq} AND lease_epoch = :lease_epoch
 

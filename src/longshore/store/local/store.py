@@ -38,6 +38,8 @@ from longshore.store.durability.barriers import Barrier, Barriers
 from longshore.store.local.blob_directories import BlobDirectories, Shard
 from longshore.store.local.layout import any_tenant, sizes
 from longshore.store.local.publish_link import REPAIR, Linker, problem_of
+from longshore.store.local.shared_bytes import SharedBytes
+from longshore.store.local.wrong_shards import rehome
 from longshore.store.records import Problem, Quarantined, StoredBlob
 from longshore.store.staging.area import Staging
 from longshore.store.staging.parts import BODY, Part
@@ -56,12 +58,15 @@ class _Aim:
     project: int = -1
     small: int = -1
     prefix: str = ""
+    shard: str = ""
+    others: tuple[str, ...] = ()  # the tenant's other projects
 
 
 class LocalStore(BaseStore):
     """Blobs below one directory, parts in `.staging` on the same file system."""
 
     backend = "local"
+    rehome = rehome
 
     def __init__(self, root: Path, settings: Settings | None = None, *, ledger_id: str | None = None) -> None:
         self.settings = settings or Settings()
@@ -74,6 +79,7 @@ class LocalStore(BaseStore):
         self._check_same_file_system()
         self._barriers = Barriers(self._directories.fd)
         self._linker = Linker(self.staging)
+        self._shared = SharedBytes(self._directories.fd)
 
     def _check_same_file_system(self) -> None:
         """Compare the devices, and try a link: a bind mount has the same device but refuses links across it."""
@@ -181,6 +187,8 @@ class LocalStore(BaseStore):
         width = self.settings.shard.width
         aim.small = self.staging.small(scope)
         aim.prefix = blob_names.prefix(scope)
+        if self.settings.dedupe.hardlink:
+            aim.others = self._shared.projects(scope)
         try:
             aim.project = self._directories.open_project(scope, aim.barrier, aim.fresh)
             indices = sorted(indices, key=lambda index: items[index].sha256)
@@ -200,20 +208,21 @@ class LocalStore(BaseStore):
             for index, _ in group:
                 results[index] = filesystem.typed(error, "opening a shard")
             return
-        prefix = f"{aim.prefix}{shard}/" if shard else aim.prefix
+        prefix, aim.shard = f"{aim.prefix}{shard}/" if shard else aim.prefix, shard
         for index, item in group:
             if item.staged_as is None:
                 continue
             file = item.sha256 + extension_of(item)
             try:
-                held = self._publish(item, file, directory, aim.small)
+                held, action = self._publish(item, file, directory, aim)
             except OSError as error:
                 results[index] = filesystem.typed(error, "publishing a blob")
                 continue
             except StoreError as error:
                 results[index] = error
                 continue
-            results[index] = Blob(item.sha256, item.size_bytes, prefix + file, "local", item.content_type, held)
+            pointer = prefix + file
+            results[index] = Blob(item.sha256, item.size_bytes, pointer, "local", item.content_type, held, action)
             if not held:
                 self._directories.add_to_count(scope.tenant_id, item.size_bytes)
         aim.barrier.take(directory)
@@ -232,14 +241,20 @@ class LocalStore(BaseStore):
                     log.warning("%s was not a directory; it was moved to quarantine as %s", shard, name)
         return self._directories.open_shard(project, scope, shard, barrier, fresh)
 
-    def _publish(self, item: Staged, file: str, directory: int, small: int) -> bool:
-        """Link an item; return True if the same bytes were already stored."""
+    def _publish(self, item: Staged, file: str, directory: int, aim: _Aim) -> tuple[bool, str]:
+        """Link an item; return whether the same bytes were already stored, and the deduplication that was done."""
         try:
-            self._linker.name(item, file, directory, small)
+            action = self._shared.link(item, aim.shard, file, directory, aim.others) if aim.others else None
+            if action != "hardlink":
+                self._linker.name(item, file, directory, aim.small)
         except FileExistsError:
             pass
         else:
-            return False
+            return False, action or "download"
+        return self._held_or_replaced(item, file, directory, aim.small), "download"
+
+    def _held_or_replaced(self, item: Staged, file: str, directory: int, small: int) -> bool:
+        """Return True if the blob that has the name is intact; replace a damaged one."""
         if problem_of(file, directory, item) is None:
             return True
         with self._linker.alone(REPAIR):  # damaged: lock out other processes, then check again

@@ -43,16 +43,18 @@ class TenantQuota:
         free, reserved, floor, need = self.free_bytes, self.reserved_bytes, self.floor_bytes, self.need_bytes
         if (lack := lack_of(free=free, reserved=reserved, floor=floor, need=need)) is not None:
             told = f"{free} bytes are free, {reserved} of them reserved, {floor} must stay free: {need} do not fit"
-            raise DiskFull(told, hint="make room on the disk, or lower quota.free_bytes_min", lack=lack)
+            full = DiskFull(told, hint="make room on the disk, or lower quota.free_bytes_min", lack=lack)
+            full.facts = self.facts("disk_full")
+            raise full
 
-    def facts(self) -> dict[str, int | str]:
-        """Return the figures under the names that an artifact's history uses."""
+    def facts(self, decision: str = "ok") -> dict[str, int | str]:
+        """Return the figures under the names that an artifact's history uses; `decision`: ok, or why not."""
         facts: dict[str, int | str] = {
             "quota_start_free": self.free_bytes,
             "quota_need": self.need_bytes,
             "quota_reserved": self.reserved_bytes,
             "quota_floor": self.floor_bytes,
-            "quota_decision": "ok",
+            "quota_decision": decision,
         }
         if self.tenant_left_bytes is not None:
             facts["quota_tenant_left"] = self.tenant_left_bytes
@@ -196,10 +198,13 @@ class Reservations:
             return None
         used = self.used_bytes(tenant_id) + self._by_tenant.get(tenant_id, 0)
         if used + nbytes > limit:
-            raise OverBudget(
+            over = OverBudget(
                 f"the tenant holds {used} of {limit} bytes; {nbytes} more are too many",
                 hint="raise quota.tenant_bytes or purge",
             )
+            room = TenantQuota(self._free(), self._in_flight, self.settings.free_bytes_min, nbytes, limit - used)
+            over.facts = room.facts(over.reason)
+            raise over
         return limit - used
 
     def _check_free(self, need: int, in_flight: int, left: int | None = None) -> TenantQuota:
@@ -213,11 +218,13 @@ class Reservations:
         capacity = (stat.f_blocks - (stat.f_bfree - stat.f_bavail)) * stat.f_frsize
         floor = self.settings.free_bytes_min
         if never_fits(nbytes, capacity=capacity, floor=floor):
-            raise NeverFits(
+            never = NeverFits(
                 f"{nbytes} bytes never fit: the file system holds {capacity}, and {floor} must stay free",
                 hint="put the store on a larger disk",
                 lack=Lack.NEVER,
             )
+            never.facts = TenantQuota(self._free(), self._in_flight, floor, nbytes).facts(never.reason)
+            raise never
 
     def growth_lack(self, written: int) -> Lack:
         """Return whether a body with `written` unannounced bytes filled the disk, or other data did."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import re
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, BinaryIO
@@ -14,15 +15,16 @@ from starlette.responses import StreamingResponse
 
 from longshore.depot.maintenance.missing_blobs import mark_damaged
 from longshore.domain.model import Artifact, Scope
-from longshore.errors import BlobDamaged, NotFound
+from longshore.errors import BadInput, BlobDamaged, NotFound
 from longshore.ledger.queries import listing, lookup
 from longshore.store.verify_blob import proven_pieces
 from longshore.web import queries
 from longshore.web.api.common import After, Limit, PathId, Serving, request_id, router
-from longshore.web.api.models import ArtifactOut, ArtifactPage, JobAnswer, Provenance
+from longshore.web.api.models import ArtifactOut, ArtifactPage, Provenance, UploadAnswer
 from longshore.web.api.uploads import upload as take
 from longshore.web.problems import Problem
 from longshore.web.security.auth import Reader, Writer
+from longshore.web.security.bodies import json_depth
 from longshore.web.serializers import View, artifact_view, job_view
 from longshore.web.service import Service
 from longshore.worker.kinds.upload.session import UploadRequest
@@ -190,8 +192,8 @@ async def _pieces(file: BinaryIO, first: int, length: int) -> AsyncIterator[byte
 @routes.post(
     "/artifacts",
     status_code=201,
-    response_model=JobAnswer,
-    responses={200: {"model": JobAnswer, "description": "These bytes were uploaded before"}},
+    response_model=UploadAnswer,
+    responses={200: {"model": UploadAnswer, "description": "These bytes were uploaded before"}},
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -209,21 +211,47 @@ async def upload_artifact(
     sha256: Annotated[
         str | None, Query(pattern="^[0-9a-fA-F]{64}$", description="refused with 422 if the bytes differ")
     ] = None,
+    schema_version: Annotated[str | None, Query(min_length=1, max_length=255)] = None,
+    metadata: Annotated[str | None, Query(max_length=16_384, description="a JSON object")] = None,
+    work_id: Annotated[str | None, Query(min_length=1, max_length=1024)] = None,
+    run_id: Annotated[str | None, Query(min_length=1, max_length=1024)] = None,
 ) -> Any:
-    """Upload an artifact: the body is the bytes. An upload is a job like any other."""
+    """Upload an artifact: the body is the bytes. An upload is a job like any other.
+
+    Bytes that are stored already keep the name, type and metadata that they were stored with.
+    """
     meant = UploadRequest(
         name=name,
         artifact_type=artifact_type,
         content_type=_media_type(request.headers.get("content-type", "")),
         sha256=sha256.lower() if sha256 else None,
+        work_id=work_id,
         request_id=request_id(request),
+        run_id=run_id,
+        schema_version=schema_version,
+        metadata=_metadata(metadata, service),
     )
     taken = await take(service, caller.scope, request.stream(), meant)
     caller.noted.update(act="upload", count=int(not taken.held), job_id=taken.job_id)
     job = await service.ledger.read_async(lookup.job, caller.scope, taken.job_id)
     response.status_code = 200 if taken.held else 201
     response.headers["Location"] = f"/api/v1/jobs/{taken.job_id}"
-    return {"created": not taken.held, "job": job_view(job)}
+    return {"created": not taken.held, "job": job_view(job), "artifact_id": taken.artifact.artifact_id}
+
+
+def _metadata(text: str | None, service: Service) -> dict[str, Any]:
+    if text is None:
+        return {}
+    depth = service.settings.max_depth
+    if json_depth(text.encode(), depth) > depth:
+        raise BadInput(f"JSON may nest {depth} levels")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise BadInput("metadata is a JSON object")
+    return value
 
 
 def _media_type(given: str) -> str:

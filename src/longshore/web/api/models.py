@@ -65,6 +65,8 @@ class JobOut(BaseModel):
     """The current state of a job."""
 
     job_id: str
+    tenant_id: str
+    project_id: str
     job_type: str
     status: Status
     stage: str
@@ -78,6 +80,8 @@ class JobOut(BaseModel):
     expected_size_bytes: int | None
     priority: int
     progress: int | None
+    bytes_done: int | None = Field(description="while it runs, as of a few seconds ago")
+    bytes_total: int | None
     attempts: int
     claims: int
     reason: str | None
@@ -92,6 +96,8 @@ class JobOut(BaseModel):
     retry_of: str | None
     run_id: str | None
     request_id: str | None
+    input_artifacts: list[str] = Field(description="artifact ids")
+    result_artifacts: list[str] = Field(description="artifact ids, in order; those of the reused job if it was skipped")
     external_job_id: str | None
     user_id: str | None
     book_id: str | None
@@ -108,6 +114,12 @@ class JobAnswer(BaseModel):
 
     created: bool
     job: JobOut
+
+
+class UploadAnswer(JobAnswer):
+    """The job of an upload, and its artifact."""
+
+    artifact_id: str
 
 
 class JobPage(BaseModel):
@@ -251,6 +263,25 @@ class Failures(BaseModel):
     """The dead-letter list, grouped."""
 
     groups: list[FailureOut]
+
+
+class RunOut(BaseModel):
+    """The jobs that share one run's name, and what became of them."""
+
+    run_id: str
+    jobs: dict[Status, int]
+    missing: int = Field(description="failed and not tried again")
+    artifacts: int = Field(description="results, reused ones included")
+    bytes: int = Field(description="of the results")
+    begun_at: When
+    ended_at: When | None = Field(description="null while jobs wait or run")
+
+
+class RunsPage(BaseModel):
+    """One page of runs, newest first."""
+
+    runs: list[RunOut]
+    next: str | None
 
 
 class HostOut(BaseModel):

@@ -60,17 +60,22 @@ def check_postgres(url: str) -> None:
     with _connected(url, as_owner=False) as connection:
         have = version_of(connection)
         if have == 0:
-            raise NoDepot(f"no ledger found in the database {connection.info.dbname!r}")
+            name = connection.info.dbname
+            raise NoDepot(
+                f"no ledger found in the database {name!r}", hint="`longshore migrate` makes its schema there"
+            )
         check_version(have, "postgres", f"the ledger in {connection.info.dbname!r}")
         connection.execute("SELECT dispatch_rebase_events()")  # of a ledger that was restored on another server
 
 
 def migrate_postgres(url: str) -> list[int]:
-    """Bring an existing ledger up to date; give the versions that were applied."""
+    """Bring a ledger up to date, or make one in a database without; return the versions that were applied."""
     with _connected(url) as connection, _locked(connection):
         have = version_of(connection)
         if have == 0:
-            raise NoDepot(f"no ledger found in the database {connection.info.dbname!r}")
+            applied = apply(connection)
+            _prime(connection)
+            return applied
         if have > current_version("postgres"):
             check_version(have, "postgres", f"the ledger in {connection.info.dbname!r}")
         return apply(connection)

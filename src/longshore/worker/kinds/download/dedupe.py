@@ -58,6 +58,11 @@ class UrlContent:
         """What to ask the server with."""
         return self.version.validators if self.version else Validators()
 
+    def is_given_since(self, at: int) -> bool:
+        """Return whether the server was asked after a moment, and what it gave may stand for a second answer."""
+        version = self.version
+        return version is not None and version.revalidated_at >= at and not varies_always(version.vary)
+
     def is_unchanged(self, url: str, head: Head, digests: Mapping[str, str]) -> bool:
         """Return whether a 304 is about the bytes that are stored, whose digests are given.
 
@@ -79,7 +84,12 @@ class UrlContent:
             "size_bytes": artifact.size_bytes,
             "stream_bytes": 0,
             "revalidated": why == "revalidated",
+            "shard_prefix": shard_of(artifact.pointer),
         }
+        if self.version is not None:
+            validators = self.version.validators
+            facts |= {"etag": validators.etag, "last_modified": validators.last_modified}
+            facts["final_url"] = self.version.final_url
         return Reused(
             artifact.created_by_job_id or "",
             artifact.artifact_id,
@@ -98,7 +108,7 @@ class StoredContent:
 
     async def prepare(self, leases: Sequence[Lease]) -> None:
         """Look up a claimed batch: one read per tenant and project, and nothing at all where nothing is known."""
-        if not self._settings.hardlink:
+        if not self._settings.reuse:
             return
         by_scope: dict[Scope, list[Lease]] = {}
         for lease in leases:

@@ -15,8 +15,9 @@ from longshore.errors import Reasoned
 if TYPE_CHECKING:
     from longshore.domain.settings import Settings
     from longshore.worker.event_reporter import EventReporter
-    from longshore.worker.kinds.download.dedupe import StoredContent
+    from longshore.worker.kinds.download.dedupe import StoredContent, UrlContent
     from longshore.worker.kinds.download.receive import Receiver
+    from longshore.worker.kinds.download.url_turns import UrlTurns
     from longshore.worker.publisher import Publisher
     from longshore.worker.transfer_slots import TransferSlots
 
@@ -32,10 +33,11 @@ class DownloadHandler:
         receiver: Receiver,
         publisher: Publisher,
         transfer_slots: TransferSlots,
+        turns: UrlTurns,
         settings: Settings,
         watch: EventReporter,
     ) -> None:
-        self._known, self._receiver, self._publisher = known, receiver, publisher
+        self._known, self._receiver, self._publisher, self._turns = known, receiver, publisher, turns
         self._slots, self._settings, self._watch = transfer_slots, settings, watch
 
     async def acquire(self, lease: Lease) -> Outcome:
@@ -48,6 +50,11 @@ class DownloadHandler:
             return known.reused("fresh" if known.is_fresh else "offline")
         if self._settings.offline:
             raise Reasoned("offline", "offline, and these bytes are not stored")
+        if await self._turns.take(lease):
+            await self._known.prepare([lease])
+            known = self._known.of(lease)
+        if known and self._is_shared(lease, known):
+            return known.reused("same_transfer")
         key = (lease.job_id, lease.epoch)
         async with self._slots.at(lease.job.request.host, lease.host_slots, key, self._receiver):
             self._watch.tell("started", lease)
@@ -59,3 +66,10 @@ class DownloadHandler:
         blob = await self._publisher.publish(lease, received.staged, received.record())
         failpoints.hit("flow.published")
         return received.completed(blob)
+
+    def _is_shared(self, lease: Lease, known: UrlContent) -> bool:
+        """Return whether the content came while the job waited for it, so that nothing is gained by asking again."""
+        waited_since = self._turns.waited_since(lease)
+        if waited_since is None or lease.job.retry_of is not None:
+            return False
+        return known.is_fresh or known.is_given_since(waited_since)

@@ -21,17 +21,17 @@ from longshore.domain.transfer.job_headers import headers_for
 from longshore.domain.transfer.response_head import Head
 from longshore.errors import DiskFull, LongshoreError, Reasoned, StoreError
 from longshore.ledger.operations.hosts import hop, rests
-from longshore.ledger.operations.stages import advance
+from longshore.ledger.operations.url_transfers import BUSY, begin_streaming
 from longshore.ledger.records import Move
 from longshore.store import Part, PartFacts, Staged
 from longshore.transfer import Answer, FetchRequest
 from longshore.transfer.segmented import fetch_in_pieces
 from longshore.worker.kinds.download.body_sink import AskAgain, BodySink
-from longshore.worker.kinds.download.dedupe import UrlContent
+from longshore.worker.kinds.download.dedupe import ANEW, UrlContent
 from longshore.worker.kinds.download.extra_digests import digests_of, stored_digests
 from longshore.worker.kinds.download.mirror_walk import MirrorWalk
 from longshore.worker.kinds.download.name_exists import Resolver
-from longshore.worker.kinds.download.transfer_result import NO_PART, Received, stored_head, telemetry
+from longshore.worker.kinds.download.transfer_result import NO_PART, Received, failure_telemetry, stored_head, telemetry
 from longshore.worker.silent_transfers import LastByte
 from longshore.worker.transfer_slots import HostSlots
 
@@ -355,7 +355,9 @@ class Receiver:
             return
         facts = {"bytes_total": sink.total, "resumed_from_bytes": sink.resumed_from}
         moves = [Move(lease, "RESUME_OK")] if sink.resumed_from else []
-        advanced = self._ledger.write_async(advance, [*moves, Move(lease, "STREAMING", facts)])
+        moves.append(Move(lease, "STREAMING", facts))
+        share = self._settings.dedupe.reuse and lease.job.request.params.get("fetch") != ANEW["fetch"]
+        advanced = self._ledger.write_async(begin_streaming, lease, moves, share=share)
         advanced.add_done_callback(lambda done: _stop_if_refused(done, sink))
 
     async def _earlier_part(self, lease: Lease, url: str) -> Part | None:
@@ -410,16 +412,10 @@ class _Kept:
         return None
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Reasoned):
-            head, elapsed_s = self._sink.head, time.monotonic() - self._began
-            asked = {
-                "elapsed_ms": round(elapsed_s * 1000, 3)
-            }  # all there is to tell of an answer without a body for us
-            error.facts = (
-                telemetry(self._sink, head, elapsed_s, self._why) if head is not None else {**asked, **error.facts}
-            )
-            if error.retry_after_s is not None:
-                error.facts["retry_after_s"] = error.retry_after_s
+        if isinstance(error, Reasoned | StoreError):
+            error.facts = failure_telemetry(self._sink, time.monotonic() - self._began, self._why) | error.facts
+        if isinstance(error, Reasoned) and error.retry_after_s is not None:
+            error.facts["retry_after_s"] = error.retry_after_s
         if error is not None:
             await self._sink.abandon(keep=_worth_keeping(error))
         if isinstance(error, Reasoned):
@@ -430,7 +426,7 @@ def _worth_keeping(error: BaseException) -> bool:
     """Bytes of an attempt that may go on are kept; those of one that must start over, or is over, are not."""
     if isinstance(error, DiskFull) and error.lack == Lack.OUTGROWN:
         return False  # its own bytes fill the disk
-    if isinstance(error, Reasoned) and error.disowned:
+    if isinstance(error, Reasoned) and (error.disowned or error.reason == BUSY):  # another job brings them all
         return False
     return not isinstance(error, (Reasoned, StoreError)) or kind_of(error.reason) not in _WORTHLESS
 

@@ -55,7 +55,9 @@ class Received:
 
     def completed(self, blob: Blob) -> Completed:
         """Return the outcome of a published body."""
-        self.facts["dedupe_action"] = "hardlink" if blob.deduplicated else "download"
+        self.facts["dedupe_action"] = blob.dedupe_action
+        if blob.deduplicated:
+            self.facts["deduplicated"] = True
         body_s = self.staged.body.fsync_s if isinstance(self.staged.body, Part) else 0.0
         self.facts["fsync_ms"] = round((self.staged.fsync_s + body_s) * 1000, 3)
         self.facts["shard_prefix"] = shard_of(blob.pointer)
@@ -85,6 +87,15 @@ def stored_head(facts: PartFacts) -> Head:
         media_type=kind,
         delimited=facts.delimited,
     )
+
+
+def failure_telemetry(sink: BodySink, elapsed_s: float, why: str) -> dict[str, Any]:
+    """Return what is recorded of a transfer that failed: of an answer also which version it was about."""
+    head = sink.head
+    if head is None:  # no answer with a body for us
+        return {"elapsed_ms": round(elapsed_s * 1000, 3)}
+    about = {"etag": head.validators.etag, "last_modified": head.validators.last_modified, "final_url": head.url}
+    return telemetry(sink, head, elapsed_s, why) | about
 
 
 def telemetry(sink: BodySink, head: Head, elapsed_s: float, why: str) -> dict[str, Any]:

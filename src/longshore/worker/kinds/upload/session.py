@@ -11,8 +11,8 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from longshore import failpoints
 from longshore.domain.identity.keys import check_text, content_key
@@ -21,7 +21,9 @@ from longshore.domain.model import Artifact, Blob, JobRequest, Lease, NewArtifac
 from longshore.domain.outcomes import Completed, Deferred
 from longshore.domain.transfer.content_checks import sniff
 from longshore.errors import Conflict, LongshoreError, Reasoned, StoreError
+from longshore.ledger.operations.stages import report
 from longshore.store import Staged
+from longshore.worker.kinds.custom.job_types import Result, checked
 from longshore.worker.publish_protocol import publish_now
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 _TTL_S: Final = 600.0
 _POLL_S: Final = 0.1
+_LARGE: Final = 8 << 20  # publishing these takes a while: until then other processes see the size
 failpoints.declare("put.staged", "put.planned", "put.linked", "put.settled")
 
 
@@ -43,6 +46,9 @@ class UploadRequest:
     work_id: str | None = None
     sha256: str | None = None  # refused if the bytes are others
     request_id: str | None = None
+    run_id: str | None = None
+    schema_version: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)  # ignored if these bytes are stored already
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +75,7 @@ class UploadSession:
     def __init__(
         self, ledger: Ledger, store: Store, scope: Scope, meant: UploadRequest, worker: Uploader, *, size_bytes: int = 0
     ) -> None:
-        if meant.name is not None:
-            check_text("name", meant.name, limit=1024)
+        meant = _checked(meant)
         self._ledger, self._store, self._scope, self._worker = ledger, store, scope, worker
         self._meant, self._token = meant, f"upload-{uuid.uuid4().hex}"
         self._part = store.part(scope, self._token, 1)
@@ -112,7 +117,14 @@ class UploadSession:
         """Plan the job; return the artifact if a job with the same bytes has completed."""
         meant = self._meant
         key = content_key(self._scope.tenant_id, self._scope.project_id, UPLOAD, [sha256])
-        request = JobRequest(UPLOAD, key, work_id=meant.work_id, name=meant.name, request_id=meant.request_id)
+        request = JobRequest(
+            UPLOAD,
+            key,
+            work_id=meant.work_id,
+            name=meant.name,
+            run_id=meant.run_id,
+            request_id=meant.request_id,
+        )
         (planned,) = self._ledger.plan(self._scope, [request], again="failed")
         if planned.status is not Status.COMPLETED:
             return planned, None
@@ -150,6 +162,8 @@ class UploadSession:
     def _publish(self, lease: Lease) -> Uploaded:
         part, meant = self._part, self._meant
         kind = meant.content_type or sniff(part.read_back(0, min(part.size_bytes, 1024))).media_type
+        if part.size_bytes >= _LARGE:
+            self._ledger.write(report, [(lease, part.size_bytes, part.size_bytes)])
         item = Staged(self._scope, self._token, 1, part.sha256, part.size_bytes, kind, part)
         try:
             blob = self._linked(lease, item)
@@ -157,7 +171,9 @@ class UploadSession:
             self._ledger.settle([(lease, Deferred("disk_error", str(error), 0.0, counts=False))])
             raise
         failpoints.hit("put.linked")
-        made = NewArtifact(blob, meant.artifact_type, name=meant.name)
+        made = NewArtifact(
+            blob, meant.artifact_type, name=meant.name, schema_version=meant.schema_version, metadata=meant.metadata
+        )
         (settled,) = self._ledger.settle([(lease, Completed((made,), facts={"size_bytes": blob.size_bytes}))])
         failpoints.hit("put.settled")
         if isinstance(settled, LongshoreError):
@@ -168,3 +184,14 @@ class UploadSession:
 
     def _linked(self, lease: Lease, item: Staged) -> Blob:
         return publish_now(self._ledger, self._store, lease, item, {"artifact_type": self._meant.artifact_type})
+
+
+def _checked(meant: UploadRequest) -> UploadRequest:
+    """Refuse what could not be stored, before any byte is read."""
+    if meant.name is not None:
+        check_text("name", meant.name, limit=1024)
+    for name, value in (("run_id", meant.run_id), ("request_id", meant.request_id)):
+        if value is not None:
+            check_text(name, value, limit=1024)
+    described = Result(b"", meant.artifact_type, schema_version=meant.schema_version, metadata=meant.metadata)
+    return replace(meant, metadata=checked(described).metadata)
