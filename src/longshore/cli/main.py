@@ -33,6 +33,7 @@ COMMANDS: Final[dict[str, dict[str, Entry]]] = {
         "run": Entry("longshore.cli.commands.run:command", "run jobs until none is left"),
         "put": Entry("longshore.cli.commands.put:command", "store local files"),
         "adopt": Entry("longshore.cli.commands.adopt:command", "hash and register files that are already there"),
+        "submit": Entry("longshore.cli.commands.submit:command", "plan a job of a type of your own"),
         "torrent": Entry("longshore.cli.commands.torrent:command", "downloads by qBittorrent"),
     },
     "See": {

@@ -21,6 +21,7 @@ def job_facts(job: Job) -> dict[str, Any]:
         "url": safe_url(request.url) if request.url else None,
         "reason": job.reason,
         "message": job.message,
+        "debug_id": job.debug_id,
         "job_type": job.job_type,
         "attempts": job.attempts,
         "work_id": safe_url(request.work_id) if request.work_id else None,

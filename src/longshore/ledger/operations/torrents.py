@@ -20,6 +20,7 @@ from longshore.domain.torrents.sync_rules import PollState, progress_of
 from longshore.errors import Conflict, LeaseLost, LongshoreError, NotFound
 from longshore.ledger.operations.book_assets import recompute_book
 from longshore.ledger.operations.effects import confirm
+from longshore.ledger.operations.failure_log import logged
 from longshore.ledger.operations.planning import add_counts, plan
 from longshore.ledger.operations.settling import settle
 from longshore.ledger.queries.torrents import Tracked, named, torrent, tracked, watch_text
@@ -138,6 +139,7 @@ def _note(tx: Tx, note: Noted) -> bool:
             now=tx.now,
             reason=note.reason,
             message=message,
+            debug_id=logged(job.job_id, job.row_version, note.reason, message),
             first_not_found_at=missing,
         )
         if won:

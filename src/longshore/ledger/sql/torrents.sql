@@ -109,7 +109,7 @@ SELECT {job} FROM jobs j
 
 -- torrent_fail --
 UPDATE jobs SET row_version = row_version + 1, updated_at = :now, status = 'failed', stage = 'failed', failed_at = :now,
-       error_code = :reason, failure_reason = :reason, error_message_safe = :message,
+       error_code = :reason, failure_reason = :reason, error_message_safe = :message, error_debug_id = :debug_id,
        first_not_found_at = :first_not_found_at
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND row_version = :row_version
    AND lease_owner IS NULL AND (status = 'pending' OR status = 'processing')

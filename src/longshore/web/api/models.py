@@ -53,7 +53,9 @@ class JobIn(Taken):
     job_type: Id = "download"
     inputs: list[Id] = Field(default_factory=list, max_length=1000, description="artifact ids (custom job types)")
     key: Short | None = Field(
-        default=None, description="idempotency key of a custom job type; derived from inputs and params if absent"
+        default=None,
+        description="idempotency key of a custom job type; derived from inputs and params if absent; with null, every"
+        " request is a new job that runs",
     )
     again: Literal["never", "failed", "always"] = Field(
         default="never",

@@ -25,7 +25,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, Self, TypeVar
@@ -63,7 +63,7 @@ from longshore.ledger.backends.postgres.connections import (
 from longshore.ledger.backends.postgres.listener import Listener
 from longshore.ledger.backends.postgres.silence import SILENCE_S, Silence
 from longshore.ledger.statements import Dialect, Statement, statements
-from longshore.ledger.transaction import Row, Tx
+from longshore.ledger.transaction import NO_HOOKS, Row, Tx
 
 T = TypeVar("T")
 APP_ROLE: Final = "longshore_app"
@@ -114,7 +114,7 @@ class PostgresTx:
     """Named statements on one connection inside one transaction."""
 
     dialect: Dialect = "postgres"
-    __slots__ = ("_connection", "_cursor", "_statements", "_tenant", "budget", "logins", "now")
+    __slots__ = ("_connection", "_cursor", "_statements", "_tenant", "budget", "hooks", "logins", "now")
 
     def __init__(
         self,
@@ -122,12 +122,13 @@ class PostgresTx:
         now: Micros,
         budget: Budget = NO_BUDGET,
         logins: Logins = NO_LOGINS,
+        hooks: Mapping[str, Any] = NO_HOOKS,
     ) -> None:
         self._connection = connection
         self._cursor = connection.cursor()
         self._statements: dict[str, Statement] = statements("postgres")
         self._tenant: str | None = None
-        self.now, self.budget, self.logins = now, budget, logins
+        self.now, self.budget, self.logins, self.hooks = now, budget, logins, hooks
 
     def enter(self, tenant_id: str) -> None:
         """Set the tenant for the following statements; row-level security rejects statements without one."""
@@ -171,6 +172,24 @@ class PostgresTx:
             if not cursor.nextset():
                 return found
 
+    def execute(self, text: str, params: dict[str, Any]) -> list[Row]:
+        """Run a statement of a user's own and give its rows."""
+        self._cursor.execute(text.encode(), params)
+        return self._cursor.fetchall() if self._cursor.description else []
+
+    def attempt(self, call: Callable[[], object]) -> Exception | None:
+        """Run a call in a savepoint; undo its writes and return its exception if it raises."""
+        self._cursor.execute("SAVEPOINT attempt")
+        try:
+            call()
+        except Exception as error:
+            if isinstance(error, psycopg.Error) and (isinstance(error, AGAIN) or is_lost(error)):
+                raise
+            self._cursor.execute("ROLLBACK TO attempt; RELEASE attempt", prepare=False)
+            return error
+        self._cursor.execute("RELEASE attempt")
+        return None
+
 
 class Postgres:
     """A ledger in a database."""
@@ -191,6 +210,7 @@ class Postgres:
         self._patience_s = patience_s
         self.budget = NO_BUDGET  # what the settings say; the depot fills it in
         self.logins = NO_LOGINS  # likewise
+        self.hooks: dict[str, Any] = {}
         self.commit_seconds: Callable[[float], None] | None = None
         self._waiting = 0
         self._silence = Silence(silence_s)
@@ -331,7 +351,7 @@ class Postgres:
         (now,) = cursor.fetchone() or (0,)
         self._clock_ahead = now - _uptime()
         at = self._clock() if self._clock else now
-        tx = PostgresTx(connection, at, self.budget, self.logins)
+        tx = PostgresTx(connection, at, self.budget, self.logins, self.hooks)
         try:
             result = call(tx)
         except BaseException:
