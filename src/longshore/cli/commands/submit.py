@@ -43,7 +43,7 @@ def command(
         raise BadInput("--key and --no-key exclude each other")
     params = {**_document(document), **{name: _value(text) for name, text in named_values(named).items()}}
     chosen = None if no_key else Key.DERIVED if key is None else key
-    with call.depot() as depot:
+    with call.depot(create=True) as depot:
         planned = depot.submit(job_type, inputs=inputs, params=params, key=chosen, priority=priority)
     if call.json:
         facts = {"job_id": planned.job_id, "created": planned.created, "status": planned.status.value}
