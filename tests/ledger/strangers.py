@@ -27,6 +27,7 @@ from longshore.domain.torrents.model import torrent_request
 from longshore.domain.torrents.sync_rules import PollState
 from longshore.ledger import Intent, Ledger, Move
 from longshore.ledger.operations.audit_log import NewEntry
+from longshore.ledger.operations.deleting import By
 from longshore.ledger.operations.torrents import Noted, start_torrent
 from longshore.ledger.queries.listing import ArtifactFilter, JobFilter
 from longshore.ledger.queries.torrents import torrent
@@ -249,6 +250,9 @@ class World:
             "storage_path": "x",
             "watch": PollState(),
             "reason": "external_error",
+            "by": By("stranger"),
+            "sha256s": [self.sha256],
+            "freed_at": 1,
         }
         assert name in by_name, f"teach tests/ledger/strangers.py what {verb} means by {name!r}"
         return by_name[name]

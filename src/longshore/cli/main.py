@@ -58,6 +58,7 @@ COMMANDS: Final[dict[str, dict[str, Entry]]] = {
             "longshore.cli.commands.reconcile:command", "compare rows, files, parts and intents; repair"
         ),
         "gc": Entry("longshore.cli.commands.gc:command", "remove blobs that nothing refers to"),
+        "delete": Entry("longshore.cli.commands.delete:command", "delete artifacts with their bytes"),
         "purge": Entry("longshore.cli.commands.purge:command", "archive and delete old jobs"),
         "backup": Entry(
             "longshore.cli.commands.backup:command", "copy ledger and store, consistent, while work goes on"

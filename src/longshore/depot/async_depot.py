@@ -83,6 +83,7 @@ class AsyncDepot:
         self.gc, self.place = checked(maintenance.gc), checked(maintenance.place)
         self.prove = checked(maintenance.prove)
         self.place_blocking = checked(maintenance.place_blocking)
+        self.delete = checked(maintenance.delete)
         uploads = Uploads(depot)
         self.put, self.adopt = checked(uploads.put), checked(uploads.adopt)
 
@@ -162,7 +163,7 @@ def open_runtime(settings: Settings, *, create: bool, store_lost: bool = False) 
     ledger.backend.budget, ledger.backend.logins = settings.quota.budget(), logins(settings)
     store.count_by(lambda tenant: ledger.budget(tenant)[1].bytes, Limits(ledger))
     liveness = Liveness(directory / "alive", new_owner())
-    retention = Retention(ledger, settings.retention, directory)
+    retention = Retention(ledger, store, settings.retention, directory)
     reconciler = Reconciler(ledger, store, settings.reconcile, directory, retention)
     return Runtime(
         ledger=ledger,

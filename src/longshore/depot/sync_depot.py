@@ -93,6 +93,7 @@ class Depot:
         self.show = driven(self.aio.show)
         self.failures = driven(self.aio.failures)
         self.gc = driven(self.aio.gc)
+        self.delete = driven(self.aio.delete)
         self.put = driven(self.aio.put)
         self.adopt = driven(self.aio.adopt)
 

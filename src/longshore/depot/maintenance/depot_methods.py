@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from longshore.depot.depot_context import DepotContext, in_thread
+from longshore.depot.maintenance.deletion import Chosen, Deletion, chosen_artifacts, delete, ids_and_bytes
 from longshore.depot.maintenance.gc import Collection, collect
 from longshore.depot.maintenance.missing_blobs import mark_damaged
 from longshore.depot.maintenance.reconcile import Reconciler
@@ -15,7 +16,9 @@ from longshore.depot.output_paths import check_target
 from longshore.depot.records import Report
 from longshore.domain.model import Artifact, Blob, Scope
 from longshore.errors import BlobDamaged, NotFound
+from longshore.ledger.operations.deleting import By
 from longshore.ledger.queries.due_work import scopes_known
+from longshore.ledger.queries.listing import ArtifactFilter
 from longshore.store.local.place_outside import Mode, place
 
 
@@ -50,6 +53,29 @@ class Maintenance:
     async def gc(self, *, grace_s: float, dry_run: bool = False) -> Collection:
         """Quarantine unreferenced blobs; remove blobs that were in quarantine longer than the grace period."""
         return await in_thread(lambda: collect(self._depot.ledger, self._depot.store, grace_s=grace_s, dry_run=dry_run))
+
+    async def delete(
+        self,
+        artifacts: str | Sequence[str] | ArtifactFilter,
+        *,
+        scope: Scope | None = None,
+        why: str | None = None,
+        by: str = "python",
+    ) -> Deletion:
+        """Delete artifacts, by id or all that match a filter, with their bytes if no other artifact has them.
+
+        Tombstones and a line in the audit log remain. Inputs of unfinished jobs are not deleted (`used`).
+        """
+        where, ledger = scope or self._depot.scope, self._depot.ledger
+
+        def act() -> Deletion:
+            if isinstance(artifacts, ArtifactFilter):
+                ids, _ = ids_and_bytes(chosen_artifacts(ledger, where, Chosen(wanted=artifacts)))
+            else:
+                ids = [artifacts] if isinstance(artifacts, str) else list(artifacts)
+            return delete(ledger, self._depot.store, where, ids, By(by, why=why))
+
+        return await in_thread(act)
 
     async def place(
         self,

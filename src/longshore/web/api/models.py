@@ -168,6 +168,42 @@ class ArtifactOut(BaseModel):
     previous_id: str | None
 
 
+class ArtifactFilterIn(Taken):
+    """Which artifacts."""
+
+    sha256: Sha256 | None = None
+    url: Text | None = None
+    work_id: Text | None = None
+    artifact_type: Id | None = None
+    metadata: dict[Short, str | bool | int | float] | None = Field(default=None, max_length=8)
+
+
+class DeleteIn(Taken):
+    """Artifacts to delete: named ones, or all that match."""
+
+    artifact_ids: list[Id] | None = Field(default=None, min_length=1, max_length=10_000)
+    filter: ArtifactFilterIn | None = None
+    expected_count: int | None = Field(
+        default=None,
+        ge=0,
+        le=1 << 53,
+        description="respond with 409 if the number of matching artifacts differs; required with a filter",
+    )
+    why: Short | None = Field(default=None, description="reason, for the tombstones and the audit log")
+
+
+class DeleteOut(BaseModel):
+    """The result of a deletion."""
+
+    count: int = Field(description="number of deleted artifacts")
+    artifact_ids: list[str] = Field(description="the first 1,000 of them")
+    freed_bytes: int = Field(description="bytes to which nothing refers any more")
+    used: dict[str, str] = Field(
+        description="artifacts that were not deleted, each with the unfinished job that needs it"
+    )
+    unknown: list[str] = Field(description="ids that do not exist")
+
+
 class JobDetail(BaseModel):
     """A job with its history."""
 

@@ -43,6 +43,9 @@ CREATE TABLE artifact_tombstones (
 -- Bytes that are still to be removed: a deletion that was interrupted is finished by the next one, or by `reconcile`.
 CREATE INDEX artifact_tombstones_unfreed ON artifact_tombstones (sha256, tenant_id, project_id) WHERE freed_at IS NULL;
 
+-- Purged jobs whose result is deleted.
+CREATE INDEX tombstones_artifact ON tombstones (artifact_id, tenant_id, project_id) WHERE artifact_id IS NOT NULL;
+
 -- Releases of a book that failed for good: starting one of them again is refused unless the caller insists.
 CREATE TABLE failed_releases (
   tenant_id  TEXT COLLATE "C" NOT NULL,
