@@ -34,6 +34,7 @@ COMMANDS: Final[dict[str, dict[str, Entry]]] = {
         "put": Entry("longshore.cli.commands.put:command", "store local files"),
         "adopt": Entry("longshore.cli.commands.adopt:command", "hash and register files that are already there"),
         "submit": Entry("longshore.cli.commands.submit:command", "plan a job of a type of your own"),
+        "backfill": Entry("longshore.cli.commands.backfill:command", "adopt an earlier ledger with its files"),
         "torrent": Entry("longshore.cli.commands.torrent:command", "downloads by qBittorrent"),
     },
     "See": {

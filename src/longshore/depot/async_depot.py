@@ -83,7 +83,7 @@ class AsyncDepot:
         self.gc, self.place = checked(maintenance.gc), checked(maintenance.place)
         self.prove = checked(maintenance.prove)
         self.place_blocking = checked(maintenance.place_blocking)
-        self.delete = checked(maintenance.delete)
+        self.delete, self.backfill = checked(maintenance.delete), checked(maintenance.backfill)
         uploads = Uploads(depot)
         self.put, self.adopt = checked(uploads.put), checked(uploads.adopt)
 

@@ -94,6 +94,7 @@ class Depot:
         self.failures = driven(self.aio.failures)
         self.gc = driven(self.aio.gc)
         self.delete = driven(self.aio.delete)
+        self.backfill = driven(self.aio.backfill)
         self.put = driven(self.aio.put)
         self.adopt = driven(self.aio.adopt)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from longshore.depot.depot_context import DepotContext, in_thread
 from longshore.depot.maintenance.deletion import Chosen, Deletion, chosen_artifacts, delete, ids_and_bytes
@@ -20,6 +21,9 @@ from longshore.ledger.operations.deleting import By
 from longshore.ledger.queries.due_work import scopes_known
 from longshore.ledger.queries.listing import ArtifactFilter
 from longshore.store.local.place_outside import Mode, place
+
+if TYPE_CHECKING:
+    from longshore.ledger.maintenance.import_earlier_ledger import Backfilled
 
 
 class Maintenance:
@@ -76,6 +80,27 @@ class Maintenance:
             return delete(ledger, self._depot.store, where, ids, By(by, why=why))
 
         return await in_thread(act)
+
+    async def backfill(
+        self,
+        source: str | os.PathLike[str],
+        *,
+        root: str | os.PathLike[str] | None = None,
+        scope: Scope | None = None,
+        dry_run: bool = False,
+    ) -> Backfilled:
+        """Adopt an earlier ledger (tables `artifact_jobs` or `downloads`) and the files that it names.
+
+        Relative paths in it are below `root`, by default the ledger's own directory.
+        """
+        from longshore.depot.maintenance.backfill import adopt_earlier_ledger
+
+        place = Path(source)
+        where, base = scope or self._depot.scope, Path(root) if root is not None else place.parent
+        liveness = self._depot.runtime.liveness
+        liveness.hold()
+        given = (self._depot.ledger, self._depot.store, where, place)
+        return await in_thread(lambda: adopt_earlier_ledger(*given, root=base, owner=liveness.owner, dry_run=dry_run))
 
     async def place(
         self,
