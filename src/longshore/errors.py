@@ -84,6 +84,8 @@ class NotFound(LongshoreError):
 class HookFailed(LongshoreError):
     """A hook on the completion of a job raised; nothing of the job was written."""
 
+    reason = "handler_error"
+
     def __init__(self, message: str, *, kind: str, trace: str) -> None:
         super().__init__(message)
         self.kind, self.trace = kind, trace

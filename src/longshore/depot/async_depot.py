@@ -20,6 +20,7 @@ from longshore.depot.maintenance.retention import Retention
 from longshore.depot.owned_store import open_own_store
 from longshore.depot.queries import Queries
 from longshore.depot.runner import Runner
+from longshore.depot.torrents import Torrents
 from longshore.depot.uploads import Uploads
 from longshore.domain.model import Scope
 from longshore.errors import NoDepot, Unavailable
@@ -84,6 +85,7 @@ class AsyncDepot:
         self.prove = checked(maintenance.prove)
         self.place_blocking = checked(maintenance.place_blocking)
         self.delete, self.backfill = checked(maintenance.delete), checked(maintenance.backfill)
+        self.torrents = Torrents(depot, checked)
         uploads = Uploads(depot)
         self.put, self.adopt = checked(uploads.put), checked(uploads.adopt)
 

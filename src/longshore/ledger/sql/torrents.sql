@@ -211,3 +211,34 @@ SELECT b.state, m.status, m.storage_path, m.artifact_id, m.job_id
 -- book_state --
 UPDATE books SET state = :state, updated_at = :now
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND book_id = :book_id
+
+-- books_page --
+SELECT b.book_id, b.state, b.updated_at FROM books b
+ WHERE b.tenant_id = :tenant_id AND b.project_id = :project_id AND b.book_id > :after
+ ORDER BY b.book_id LIMIT :many
+
+-- book_one --
+SELECT b.book_id, b.state, b.updated_at FROM books b
+ WHERE b.tenant_id = :tenant_id AND b.project_id = :project_id AND b.book_id = :book_id
+
+-- assets_of_books --
+SELECT m.book_id, m.media_type, m.status, m.artifact_id, m.job_id, m.updated_at FROM media_assets m
+ WHERE m.tenant_id = :tenant_id AND m.project_id = :project_id AND m.book_id IN (SELECT value FROM {each book_ids})
+ ORDER BY m.book_id, m.media_type
+
+-- release_failed (tenant_id, project_id, book_id, media_type, release, job_id, reason, message, now) --
+INSERT INTO failed_releases (tenant_id, project_id, book_id, media_type, release, job_id, reason, message, failed_at)
+VALUES (:tenant_id, :project_id, :book_id, :media_type, :release, :job_id, :reason, :message, :now)
+ON CONFLICT (tenant_id, project_id, book_id, media_type, release) DO UPDATE
+   SET job_id = excluded.job_id, reason = excluded.reason, message = excluded.message, failed_at = excluded.failed_at
+
+-- release_known --
+SELECT f.job_id, f.reason, f.message FROM failed_releases f
+ WHERE f.tenant_id = :tenant_id AND f.project_id = :project_id AND f.book_id = :book_id AND f.media_type = :media_type
+   AND f.release IN (SELECT value FROM {each releases})
+ ORDER BY f.failed_at DESC LIMIT 1
+
+-- release_forgiven (tenant_id, project_id, book_id, media_type, release) --
+DELETE FROM failed_releases
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND book_id = :book_id AND media_type = :media_type
+   AND release = :release

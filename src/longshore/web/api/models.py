@@ -105,6 +105,41 @@ class JobOut(BaseModel):
     failed_at: When | None
 
 
+class TorrentOut(JobOut):
+    """The current state of a torrent job."""
+
+    torrent_name: str | None
+    client_state: str | None = Field(description="the client's own word")
+    substate: str | None
+    note: str | None = Field(description="why it does not go on, or was not imported yet")
+
+
+class AssetOut(BaseModel):
+    """One medium of a book."""
+
+    media_type: str
+    status: Literal["available", "missing", "removed"]
+    artifact_id: str | None = Field(description="of several files, the one that stands for them")
+    job_id: str | None = Field(description="the job whose results are the asset's files")
+    updated_at: When
+
+
+class BookOut(BaseModel):
+    """A book with its assets."""
+
+    book_id: str
+    state: Literal["Archive", "Library"]
+    updated_at: When
+    assets: list[AssetOut]
+
+
+class BookPage(BaseModel):
+    """One page of books."""
+
+    books: list[BookOut]
+    next: str | None
+
+
 class JobAnswer(BaseModel):
     """A job and whether this request created it."""
 
@@ -327,6 +362,9 @@ class TorrentIn(Taken):
     user_id: Id
     book_id: Id
     media_type: Id
+    again: bool = Field(
+        default=False, description="also if this release failed before for the same book and media type"
+    )
 
 
 class TokenIn(Taken):
