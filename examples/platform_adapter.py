@@ -10,7 +10,7 @@ from longshore import ArtifactFilter, Input, JobFailed, Result
 TABLES = """CREATE TABLE IF NOT EXISTS transcripts (
   tenant_id TEXT NOT NULL, project_id TEXT NOT NULL, transcript_id TEXT NOT NULL, job_id TEXT NOT NULL,
   artifact_id TEXT NOT NULL, PRIMARY KEY (tenant_id, project_id, transcript_id),
-  FOREIGN KEY (tenant_id, project_id, job_id) REFERENCES jobs (tenant_id, project_id, job_id),
+  FOREIGN KEY (tenant_id, project_id, job_id) REFERENCES jobs (tenant_id, project_id, job_id) ON DELETE CASCADE,
   FOREIGN KEY (tenant_id, project_id, artifact_id) REFERENCES artifacts (tenant_id, project_id, artifact_id) ON DELETE CASCADE)"""
 ROW = """INSERT INTO transcripts (tenant_id, project_id, transcript_id, job_id, artifact_id)
   VALUES (:tenant_id, :project_id, :transcript_id, :job_id, :artifact_id)"""
