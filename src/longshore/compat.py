@@ -1,5 +1,8 @@
 """The classic verbs by their old names, one job at a time, as functions over an open `Ledger`.
 
+With a connection or a path in the place of the ledger, they take the arguments of the earlier modules, such as
+`advance_state(conn, job_id=…, to_state=…)`: `longshore.classic` has these variants.
+
 `plan_job_if_absent`, `lease_next_job`, `advance_state`, `run_effect` … are how earlier programs drove a ledger by
 hand; docs/explanation/usage-pattern.md shows the whole pattern. The worker itself works in batches (`Ledger.plan`,
 `claim`, `settle`) and does not import this module.
@@ -8,16 +11,73 @@ hand; docs/explanation/usage-pattern.md shows the whole pattern. The worker itse
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import wraps
+from importlib import import_module
+from typing import Any, TypeVar, cast
 
+from longshore.domain.identity.keys import job_key, op_key
 from longshore.domain.model import Lease, Micros, NewArtifact, Scope, Validators
 from longshore.domain.outcomes import Completed, Deferred, Failed, Outcome, Released, Reused
 from longshore.errors import EffectInDoubt, LeaseLost, LongshoreError
 from longshore.ledger import Ledger
 from longshore.ledger.operations import effects, make_claimable, planning, stages
+from longshore.ledger.operations.repair import Healed
 from longshore.ledger.records import EffectClass, Intent, Settled
 
+__all__ = [
+    "advance_state",
+    "apply_migration",
+    "cleanup_stale_leases",
+    "cleanup_stale_ops",
+    "complete",
+    "defer",
+    "fail",
+    "get_current_state",
+    "get_effect_result",
+    "job_key",
+    "lease_next_job",
+    "op_key",
+    "plan_job_if_absent",
+    "publish_part",
+    "reconcile_jobs",
+    "release_lease",
+    "renew_lease",
+    "run_effect",
+    "skip",
+]
+F = TypeVar("F", bound=Callable[..., Any])
 
+
+def _or_classic(function: F) -> F:
+    """Also accept a connection or a path in the place of the ledger."""
+
+    @wraps(function)
+    def call(place: Any, *args: Any, **kw: Any) -> Any:
+        if isinstance(place, Ledger):
+            return function(place, *args, **kw)
+        return getattr(import_module("longshore.classic"), function.__name__)(place, *args, **kw)
+
+    return cast("F", call)
+
+
+def apply_migration(place: Any) -> None:
+    """Make the ledger in a new or empty file, or bring it up to date; a connection to the file or its path."""
+    import_module("longshore.classic").apply_migration(place)
+
+
+def publish_part(place: Any, *, job_id: str, part: Any) -> dict[str, Any]:
+    """Copy a finished `.part` into the store beside the ledger; for the FINALIZE of the classic pattern."""
+    made: dict[str, Any] = import_module("longshore.classic").publish_part(place, job_id=job_id, part=part)
+    return made
+
+
+@_or_classic
+def reconcile_jobs(ledger: Ledger) -> Healed:
+    """Repair the ledger's own rows: leases, intents, lanes and counters."""
+    return ledger.reconcile_jobs()
+
+
+@_or_classic
 def plan_job_if_absent(
     ledger: Ledger, scope: Scope, *, work_id: str, artifact_id: str, canonical_url: str, run_id: str | None = None
 ) -> str:
@@ -32,6 +92,7 @@ def plan_job_if_absent(
     )
 
 
+@_or_classic
 def lease_next_job(
     ledger: Ledger,
     owner: str,
@@ -48,6 +109,7 @@ def lease_next_job(
     return leases[0] if leases else None
 
 
+@_or_classic
 def renew_lease(ledger: Ledger, lease: Lease, ttl_s: float = 120) -> Micros:
     """Renew one lease and return its new expiry; raise LeaseLost if it is lost."""
     renewed = ledger.renew([lease], ttl_s)
@@ -56,16 +118,19 @@ def renew_lease(ledger: Ledger, lease: Lease, ttl_s: float = 120) -> Micros:
     return renewed.until
 
 
+@_or_classic
 def release_lease(ledger: Ledger, lease: Lease) -> None:
     """Release one lease at once; the job becomes claimable again."""
     _settle(ledger, lease, Released())
 
 
+@_or_classic
 def advance_state(ledger: Ledger, lease: Lease, to_state: str, allowed_from: Sequence[str] | None = None) -> None:
     """Move one leased job to a stage; raise if its current stage is not in `allowed_from` (if given)."""
     ledger.write(stages.advance_state, lease, to_state, allowed_from)
 
 
+@_or_classic
 def get_current_state(ledger: Ledger, scope: Scope, job_id: str) -> str:
     """Return the current stage of a job."""
     return ledger.read(stages.get_current_state, scope, job_id)
@@ -99,6 +164,7 @@ def skip(ledger: Ledger, lease: Lease, of_job_id: str, artifact_id: str) -> Sett
     return _settle(ledger, lease, Reused(of_job_id, artifact_id))
 
 
+@_or_classic
 def run_effect(
     ledger: Ledger,
     lease: Lease,
@@ -136,16 +202,19 @@ def run_effect(
     return result
 
 
+@_or_classic
 def get_effect_result(ledger: Ledger, scope: Scope, opkey: str) -> dict[str, Any] | None:
     """Return the stored result of an effect; None when it is not done."""
     return ledger.read(effects.get_effect_result, scope, opkey)
 
 
+@_or_classic
 def cleanup_stale_leases(ledger: Ledger) -> int:
     """Release every expired lease."""
     return ledger.write(make_claimable.cleanup_stale_leases)
 
 
+@_or_classic
 def cleanup_stale_ops(ledger: Ledger) -> int:
     """Close the intents of effects that no worker can finish any more."""
     return ledger.write(effects.cleanup_stale_ops)

@@ -7,6 +7,7 @@ LongshoreError
 ├── LeaseLost                     a fenced write found another epoch, an expired lease or no lease
 ├── Conflict                      another active job or request has the same key
 ├── NotFound
+├── HookFailed                    a user's `on_completed` raised; its job is tried again
 ├── EffectInDoubt                 an opaque effect whose outcome cannot be determined
 ├── ResultTooLarge (BadInput)     a result is stored whole or refused
 ├── LedgerError                   the ledger cannot be used
@@ -78,6 +79,16 @@ class Conflict(LongshoreError):
 
 class NotFound(LongshoreError):
     """The item does not exist."""
+
+
+class HookFailed(LongshoreError):
+    """A hook on the completion of a job raised; nothing of the job was written."""
+
+    reason = "handler_error"
+
+    def __init__(self, message: str, *, kind: str, trace: str) -> None:
+        super().__init__(message)
+        self.kind, self.trace = kind, trace
 
 
 class EffectInDoubt(LongshoreError):

@@ -4,10 +4,12 @@ its type, and stdout carries nothing else. A command without a call here, and a 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
 import signal
+import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any, Final
 import click
 import pytest
 
+import longshore
 from longshore.cli.main import entries
 from longshore.cli.run_command import program
 from tests.cli.conftest import LOOPBACK, Box
@@ -50,6 +53,11 @@ class World:
     def job(self, wanted: str) -> str:
         return str(next(line["job_id"] for line in self.box("jobs", "--json").ok().lines if line["status"] == wanted))
 
+    def artifact(self) -> str:
+        """Name the result of a completed job."""
+        shown = self.box("show", self.job("completed"), "--json").ok().lines[0]
+        return str(shown["artifacts"][0]["artifact_id"])
+
     def unnamed_blob(self) -> None:
         """Put a file into the store that no row names."""
         body = b"nobody's"
@@ -74,6 +82,18 @@ class Call:
 
 def call(*arguments: object, types: str, code: int = 0) -> Call:
     return Call(lambda _: list(arguments), types, code)
+
+
+@longshore.job_type("json_words")
+def json_words(inputs: list[Any], params: dict[str, Any], ctx: Any) -> int:
+    return len(inputs)
+
+
+def _earlier(world: World) -> list[object]:
+    """Make the ledger of an earlier program."""
+    with contextlib.closing(sqlite3.connect(world.box.home / "earlier.db")) as old:
+        old.execute("CREATE TABLE downloads (work_id TEXT, artifact_id TEXT, url TEXT, path TEXT, sha256 TEXT)")
+    return [world.box.home / "earlier.db"]
 
 
 def _collect(world: World) -> list[object]:
@@ -106,6 +126,8 @@ CALLS: Final[dict[str, Call]] = {
     "run": call(types="started completed summary"),
     "put": Call(lambda w: [w.box.write("file", "bytes of ours")], "taken"),
     "adopt": Call(lambda w: [w.box.write("tree", "").unlink() or _tree(w)], "taken summary"),  # type: ignore[func-returns-value]
+    "submit": call("json_words", types="submitted"),
+    "backfill": Call(_earlier, "backfilled"),
     "torrent add": call(MAGNET, *TORRENT, types="planned"),
     "torrent list": Call(lambda w: _torrent(w) and [], "torrent"),
     "torrent show": Call(_torrent, "torrent"),
@@ -127,6 +149,7 @@ CALLS: Final[dict[str, Call]] = {
     "verify": call(types="summary"),
     "reconcile": Call(lambda w: w.unnamed_blob() or [], "finding summary"),  # type: ignore[func-returns-value]
     "gc": Call(_collect, "collected summary"),
+    "delete": Call(lambda w: [w.artifact()], "deleted"),
     "purge": call("--older-than", "0", "--format", "jsonl", types="summary"),
     "backup": Call(lambda w: [w.box.home / "backup"], "summary"),
     "restore": Call(_restore, "summary"),

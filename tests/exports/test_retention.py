@@ -18,6 +18,7 @@ from longshore.exports.read_ledger import manifest_rows
 from longshore.ledger import Ledger
 from longshore.ledger.maintenance import purge_order
 from longshore.ledger.operations import audit_log, idempotency_keys
+from longshore.store import open_store
 from tests.support.ledgers import Clock
 
 SCOPE = Scope("a", "p")
@@ -46,7 +47,8 @@ def complete(ledger: Ledger, ids: list[str]) -> None:
 
 
 def keeper(ledger: Ledger, tmp_path: Path, **settings: float) -> Retention:
-    return Retention(ledger, RetentionSettings(**settings), tmp_path)
+    store = open_store(tmp_path / "store")
+    return Retention(ledger, store, RetentionSettings(**settings), tmp_path)
 
 
 def test_once_a_day_what_is_old_and_unused_goes_and_still_answers(ledger: Ledger, clock: Clock, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from longshore.domain.torrents.model import torrent_request
 from longshore.domain.torrents.sync_rules import PollState
 from longshore.ledger import Intent, Ledger, Move
 from longshore.ledger.operations.audit_log import NewEntry
+from longshore.ledger.operations.deleting import By
 from longshore.ledger.operations.torrents import Noted, start_torrent
 from longshore.ledger.queries.listing import ArtifactFilter, JobFilter
 from longshore.ledger.queries.torrents import torrent
@@ -42,6 +43,15 @@ BY_HAND = (
     (
         "INSERT INTO media_assets (tenant_id, project_id, book_id, media_type, status, storage_path, source_url, updated_at)"
         " VALUES ('a', 'p', 'canary-book', 'audio', 'available', 'canary-path', 'canary-source', 1)"
+    ),
+    (
+        "INSERT INTO artifact_tombstones (tenant_id, project_id, artifact_id, artifact_type, sha256, byte_size,"
+        " storage_pointer, created_at, created_by_job_id, deleted_at, deleted_by)"
+        " VALUES ('a', 'p', 'canary-gone', 'download', 'canary-hash', 1, 'canary-where', 1, 'canary-job', 1, 'canary-who')"
+    ),
+    (
+        "INSERT INTO failed_releases (tenant_id, project_id, book_id, media_type, release, job_id, reason, failed_at)"
+        " VALUES ('a', 'p', 'canary-book', 'audio', 'canary-release', 'canary-job', 'dns', 1)"
     ),
     "INSERT INTO audit_log (tenant_id, project_id, at, action, target) VALUES ('a', 'p', 1, 'canary', 'canary-target')",
     (
@@ -82,11 +92,13 @@ class World:
         ledger.begin([Intent(self.other, "HEAD", "canary-confirmed", "keyed")])
         ledger.confirm(self.other, "canary-confirmed", {"code": "canary-result"})
         blob = Blob(self.sha256, 5, self.pointer, "local", "text/plain")
-        (settled,) = ledger.settle([(done, Completed((NewArtifact(blob, name="canary-name"),)))])
+        (settled,) = ledger.settle(
+            [(done, Completed((NewArtifact(blob, name="canary-name", metadata={"id": "canary-label"}),)))]
+        )
         assert not isinstance(settled, Exception)
         self.artifact_id = settled.artifact_ids[0]
         ledger.settle([(failed, Failed("http_404", "canary-message"))])
-        ledger.plan(OWNER, [JobRequest("own", "canary-own", inputs=(self.artifact_id,))])
+        ledger.plan(OWNER, [JobRequest("own", "canary-own", params={"id": "canary-param"}, inputs=(self.artifact_id,))])
         ledger.set_budget("a", bytes=10_000)
         self.torrent = torrent_request(
             OWNER, user_id="u", book_id="canary-book", media_type="audio", source=f"magnet:?xt=urn:btih:{'ca' * 20}"
@@ -238,6 +250,9 @@ class World:
             "storage_path": "x",
             "watch": PollState(),
             "reason": "external_error",
+            "by": By("stranger"),
+            "sha256s": [self.sha256],
+            "freed_at": 1,
         }
         assert name in by_name, f"teach tests/ledger/strangers.py what {verb} means by {name!r}"
         return by_name[name]

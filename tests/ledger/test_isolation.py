@@ -57,6 +57,7 @@ INSIDE = {
 }  # fmt: skip
 # Methods of Ledger that are not named after a verb: how verbs are run, or other names for plan, claim, renew and settle.
 OTHER_METHODS = {
+    "on_completed",
     "apply_migration", "claim_async", "close", "plan_begun", "give_up", "silent_s", "now", "queue_length", "read", "read_async",
     "read_costly_async",
     "write_async", "write",

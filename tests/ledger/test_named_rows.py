@@ -22,6 +22,7 @@ USES = {
     named_rows.UrlVersionRow: ("url_versions",),
     named_rows.TorrentRow: ("torrent_show", "torrents_list"),
     named_rows.PurgeRow: ("purge_page",),
+    named_rows.DeletedRow: ("delete_rows",),
     named_rows.TokenRow: ("token_list", "token_by_id"),
 }
 

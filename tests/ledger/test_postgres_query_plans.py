@@ -7,6 +7,7 @@ what is looked up by a hash goes through its index.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -14,13 +15,13 @@ import pytest
 
 from longshore import compat
 from longshore.domain.identity.requests import download_request
-from longshore.domain.model import Scope, Status
-from longshore.domain.outcomes import Deferred
+from longshore.domain.model import JobRequest, Scope, Status
+from longshore.domain.outcomes import Completed, Deferred
 from longshore.domain.settings import HostsSettings
 from longshore.ledger import Ledger
 from longshore.ledger.operations import leasing, make_claimable, purging
 from longshore.ledger.queries import listing, manifest, runs
-from longshore.ledger.queries.listing import JobFilter
+from longshore.ledger.queries.listing import ArtifactFilter, JobFilter
 from longshore.ledger.rows import encoded
 from longshore.ledger.statements import statements
 from tests.ledger.acts import downloads, held
@@ -127,6 +128,25 @@ def test_a_page_of_the_manifest_touches_its_own_jobs(big: tuple[Ledger, Clock]) 
         page, rows = touched(ledger, manifest.entries, HOME, many=limit)
         assert len(page) == limit
         assert rows <= 100 + 12 * limit, limit
+
+
+def test_a_look_up_by_metadata_touches_what_it_finds(postgres_ledger: str) -> None:
+    with Ledger.open(postgres_ledger) as ledger:
+        requests = [JobRequest("own", str(n), params={"document": n // 2, "kind": "all"}) for n in range(400)]
+        ledger.plan(HOME, requests)
+        leases = ledger.claim("w", limit=400, ttl_s=60, defaults=FREE)
+        ended = []
+        for number, lease in enumerate(leases):
+            (made,) = held(number).artifacts
+            ended.append((lease, Completed((replace(made, metadata={"report": number // 2, "kind": "all"}),))))
+        ledger.settle(ended)
+        for wanted in (JobFilter(parameters={"document": 7}), JobFilter(metadata={"report": 7, "kind": "all"})):
+            page, rows = touched(ledger, listing.jobs, HOME, wanted)
+            assert len(page.items) == 2
+            assert rows <= 60, wanted
+        page, rows = touched(ledger, listing.artifacts, HOME, ArtifactFilter(metadata={"report": 9, "kind": "all"}))
+        assert len(page.items) == 2
+        assert rows <= 40
 
 
 @pytest.mark.parametrize("count", [20, 200])

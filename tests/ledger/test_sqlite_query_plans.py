@@ -114,6 +114,22 @@ def test_no_statement_scans_jobs_or_what_hangs_on_them(template: Path) -> None:
     assert found == [], "\n".join(found)
 
 
+LABELS = {"jobs_of_labels_newest", "jobs_of_labels_oldest", "artifacts_of_label"}
+
+
+@pytest.mark.parametrize("name", sorted(LABELS))
+def test_a_look_up_by_metadata_uses_its_index(template: Path, name: str) -> None:
+    connection = connect(template, readonly=True)
+    text = statements("sqlite")[name].text
+    values = {match[1]: None for match in re.finditer(r"(?<![:\w]):([a-z_][a-z0-9_]*)", text)}
+    plan = [str(row[3]) for row in connection.execute("EXPLAIN QUERY PLAN " + text, values)]
+    connection.close()
+    searched = [step for step in plan if step.startswith(("SEARCH p ", "SEARCH m "))]
+    assert len(searched) == (1 if name == "artifacts_of_label" else 2), plan
+    assert all("name=? AND value=?" in step for step in searched), plan
+    assert not [step for step in plan if re.match(r"SCAN (?!json_each|w\b|\(|each)", step)], plan
+
+
 def hot_statements() -> dict[str, Statement]:
     """The statements of what happens all the time."""
     files = [Path(ledger_package.__file__).parent / "sql" / f"{name}.sql" for name in HOT]

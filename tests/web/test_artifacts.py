@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from longshore.domain.model import Scope
+from longshore.ledger.operations.audit_log import audit_entries
 from longshore.web.api.artifacts import wanted_range
 from longshore.web.problems import Problem
 from tests.support.program import eventually
@@ -235,3 +236,26 @@ def test_metadata_that_is_no_plain_object_is_refused(site: Site, metadata: str) 
     answer = client.post(f"/api/v1/artifacts?metadata={quote(metadata)}", body=b"x")
     assert (answer.status, answer.json()["reason"]) == (422, "bad_input")
     assert client.get("/api/v1/jobs").json()["jobs"] == []
+
+
+def test_artifacts_are_deleted_with_their_bytes(site: Site) -> None:
+    scope = Scope("gone", "p")
+    client = site.client("write", tenant=scope.tenant_id, project=scope.project_id)
+    ids = [site.complete(f"https://gone.example/{n}", b"%d" % n, scope=scope)[1] for n in range(3)]
+    paths = [site.store.path(scope, site.ledger.artifact(scope, one).pointer) for one in ids]
+    done = client.ask("DELETE", f"/api/v1/artifacts/{ids[0]}").json()
+    assert (done["count"], done["freed_bytes"]) == (1, 1)
+    assert client.ask("DELETE", f"/api/v1/artifacts/{ids[0]}").status == 404
+    assert client.get(f"/api/v1/artifacts/{ids[0]}").status == 404
+    wanted = {"filter": {"artifact_type": "download"}, "why": "asked to"}
+    assert client.post("/api/v1/artifacts:delete", doc=wanted).status == 422
+    assert client.post("/api/v1/artifacts:delete", doc={**wanted, "expected_count": 7}).status == 409
+    assert client.post("/api/v1/artifacts:delete", doc={"filter": {}, "expected_count": 2}).status == 422
+    stranger = site.client("write", tenant="gone", project="other")
+    assert stranger.post("/api/v1/artifacts:delete", doc={"artifact_ids": ids[1:]}).json()["unknown"] == ids[1:]
+    assert site.client("read", tenant="gone", project="p").ask("DELETE", f"/api/v1/artifacts/{ids[1]}").status == 403
+    done = client.post("/api/v1/artifacts:delete", doc={**wanted, "expected_count": 2}).json()
+    assert (done["count"], sorted(done["artifact_ids"])) == (2, sorted(ids[1:]))
+    assert not any(path and path.exists() for path in paths)
+    lines = site.ledger.read(audit_entries, scope)
+    assert {line.detail["why"] for line in lines if line.action == "delete artifacts"} == {None, "asked to"}

@@ -17,7 +17,14 @@ from longshore.web.security.auth import Needs, is_public
 from tests.support.site import Client, Site
 
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
-VALUES = {"job_id": UNKNOWN, "artifact_id": UNKNOWN, "token_id": UNKNOWN, "host": "nowhere.example", "name": "x.css"}
+VALUES = {
+    "job_id": UNKNOWN,
+    "artifact_id": UNKNOWN,
+    "token_id": UNKNOWN,
+    "host": "nowhere.example",
+    "name": "x.css",
+    "book_id": UNKNOWN,
+}
 PUBLIC = {"/livez", "/readyz", "/sign-in", "/first", "/favicon.ico", "/static/{name}"}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import longshore
+from longshore import compat
 from longshore.domain.model import Scope
 from longshore.worker.kinds.custom import job_types
 from tests.support.site import Site
@@ -57,3 +58,31 @@ def test_a_tenant_beyond_its_items_is_told_so(site: Site) -> None:
     assert client.post("/api/v1/jobs", doc={"url": "https://own.example/1"}).status == 202
     refused = client.post("/api/v1/jobs", doc={"url": "https://own.example/2"})
     assert (refused.status, refused.json()["reason"]) == (403, "quota_exceeded")
+
+
+def test_a_null_key_is_a_new_job_each_time(site: Site) -> None:
+    client = site.client("write", tenant=HOME.tenant_id, project=HOME.project_id)
+    asked = {"job_type": "web_words", "params": {"temperature": 0.2}, "key": None}
+    answers = [client.post("/api/v1/jobs", doc=asked).json() for _ in range(2)]
+    assert [one["created"] for one in answers] == [True, True]
+    jobs = [site.ledger.job(HOME, one["job"]["job_id"]) for one in answers]
+    assert [(job.request.key, job.request.max_attempts) for job in jobs] == [(None, 2)] * 2
+    assert client.post("/api/v1/jobs", doc={**asked, "key": "\0derived"}).status == 422
+    wrong = client.post("/api/v1/jobs", doc={**asked, "params": {"a": ["e\u0301"]}})
+    assert (wrong.status, "params.a[0]" in wrong.json()["detail"]) == (422, True)
+
+
+def test_a_code_of_one_s_own_and_a_domain_id_are_found(site: Site) -> None:
+    client = site.client("write", tenant=HOME.tenant_id, project=HOME.project_id)
+    planned = client.post("/api/v1/jobs", doc={"job_type": "web_words", "params": {"call": "c-1"}}).json()["job"]
+    (lease,) = site.ledger.claim("w", limit=1, ttl_s=60, scope=HOME, job_ids=[planned["job_id"]])
+    compat.fail(site.ledger, lease, "model.busy", "try later")
+    (job,) = client.get("/api/v1/jobs?reason=model.busy").json()["jobs"]
+    assert job["job_id"] == planned["job_id"]
+    assert job["debug_id"]
+    assert [one["job_id"] for one in client.get("/api/v1/jobs?parameter=call%3Dc-1").json()["jobs"]] == [job["job_id"]]
+    assert client.get("/api/v1/jobs?parameter=call%3Dc-2").json()["jobs"] == []
+    assert client.get("/api/v1/artifacts?metadata=transcript_id%3Dt1").json()["artifacts"] == []
+    assert client.get("/api/v1/artifacts?metadata=transcript_id").status == 422
+    groups = client.get("/api/v1/failures").json()["groups"]
+    assert "model.busy" in {group["reason"] for group in groups}

@@ -32,6 +32,8 @@ from tests.worker import own_types
 from tests.worker.conftest import MakeDepot
 from tests.worker.test_loop import running, until
 
+JOB = process_pool.JobFacts("default", "default", "j", None, None)
+
 
 def put(depot: Depot, text: str) -> Artifact:
     got = depot.put(io.BytesIO(text.encode()), name="in.txt")
@@ -312,7 +314,7 @@ def test_a_message_of_another_process_or_task_is_never_an_answer(
 ) -> None:
     monkeypatch.setattr(process_pool, "serve", partial(_stray, message=message))
     pool = process_pool.ProcessPool()
-    task = process_pool.Task(("os", "getpid"), (), {}, "j", 1, tmp_path, None)
+    task = process_pool.Task(("os", "getpid"), (), {}, JOB, 1, tmp_path, None)
     with pytest.raises(Reasoned, match="not of this job") as raised:
         pool.work(task, 20, lambda *_: None, threading.Event())
     assert raised.value.reason == "handler_crash"
@@ -326,7 +328,7 @@ def _pickled(pipe: Connection, path: str) -> None:
 def test_a_message_of_a_process_runs_no_code_in_the_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(process_pool, "serve", partial(_pickled, path=str(tmp_path / "run")))
     pool = process_pool.ProcessPool()
-    task = process_pool.Task(("os", "getpid"), (), {}, "j", 1, tmp_path, None)
+    task = process_pool.Task(("os", "getpid"), (), {}, JOB, 1, tmp_path, None)
     with pytest.raises(Reasoned, match="not of this job"):
         pool.work(task, 20, lambda *_: None, threading.Event())
     assert not (tmp_path / "run").exists()
@@ -344,7 +346,7 @@ def _half(pipe: Connection) -> None:
 def test_half_a_message_does_not_outlast_the_time_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(process_pool, "serve", _half)
     pool = process_pool.ProcessPool()
-    task = process_pool.Task(("os", "getpid"), (), {}, "j", 1, tmp_path, None)
+    task = process_pool.Task(("os", "getpid"), (), {}, JOB, 1, tmp_path, None)
     with pytest.raises(Reasoned) as raised:
         pool.work(task, 0.5, lambda *_: None, threading.Event())
     assert raised.value.reason == "handler_timeout"

@@ -14,6 +14,7 @@ import pytest
 
 from longshore import compat
 from longshore.depot import Depot
+from longshore.depot.custom_jobs import Key
 from longshore.domain.kinds import Status
 from longshore.domain.model import Artifact, JobRequest, Scope
 from longshore.domain.outcomes import Canceled, Deferred, Released
@@ -115,7 +116,7 @@ def test_every_status_change_has_its_event(depot: Depot, origin: Origin) -> None
     one_of_each(depot, origin)
     depot.get([origin.add("/gone", status(404)), origin.add("/flaky", status(503), Thing(b"second try"))])
     depot.submit("t_bad", params={"how": "raise"})
-    for key in (None, "another name"):
+    for key in (Key.DERIVED, "another name"):
         depot.submit("t_many", params={"size": 1}, key=key)
         depot.run()
     ledger, scope = depot.ledger, depot.scope

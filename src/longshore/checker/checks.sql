@@ -49,14 +49,18 @@ SELECT j.tenant_id, j.project_id, j.job_id, 'results ' || COUNT(*) FROM jobs j
 SELECT j.tenant_id, j.project_id, j.job_id, j.job_type FROM jobs j
  WHERE j.status = 'completed' AND j.job_type IN ('download', 'torrent', 'upload')
    AND NOT EXISTS (SELECT 1 FROM job_artifacts a
-     WHERE a.tenant_id = j.tenant_id AND a.project_id = j.project_id AND a.job_id = j.job_id AND a.role = 'result');
+     WHERE a.tenant_id = j.tenant_id AND a.project_id = j.project_id AND a.job_id = j.job_id AND a.role = 'result')
+   AND NOT EXISTS (SELECT 1 FROM events e WHERE e.tenant_id = j.tenant_id AND e.project_id = j.project_id
+     AND e.job_id = j.job_id AND e.kind = 'artifact_deleted');
 
 -- reuse_dangling --
 -- A skipped job refers to a job that has no result.
 SELECT j.tenant_id, j.project_id, j.job_id, j.reuse_of_job_id FROM jobs j
  WHERE j.status = 'skipped'
    AND NOT EXISTS (SELECT 1 FROM job_artifacts a
-     WHERE a.tenant_id = j.tenant_id AND a.project_id = j.project_id AND a.job_id = j.reuse_of_job_id AND a.role = 'result');
+     WHERE a.tenant_id = j.tenant_id AND a.project_id = j.project_id AND a.job_id = j.reuse_of_job_id AND a.role = 'result')
+   AND NOT EXISTS (SELECT 1 FROM events e WHERE e.tenant_id = j.tenant_id AND e.project_id = j.project_id
+     AND e.job_id = j.reuse_of_job_id AND e.kind = 'artifact_deleted');
 
 -- key_twice --
 -- Two jobs that are both current have one key.

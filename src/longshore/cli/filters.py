@@ -10,7 +10,7 @@ import click
 
 from longshore.cli.time_spans import seconds
 from longshore.domain.kinds import CUSTOM, KINDS, Status
-from longshore.domain.reasons import REASONS
+from longshore.domain.reasons import REASONS, is_code
 from longshore.errors import BadInput
 
 if TYPE_CHECKING:
@@ -38,9 +38,15 @@ _OPTIONS = (
     click.option("--work", "work_id", metavar="ID", help="Only jobs of this work."),
     click.option("--url", "url", metavar="URL", help="Only jobs of this URL."),
     click.option("--run", "run_id", metavar="NAME", help="Only jobs of this run."),
+    click.option("--param", "parameters", multiple=True, metavar="NAME=VALUE", help="Only jobs with this parameter."),
+    click.option(
+        "--metadata", multiple=True, metavar="NAME=VALUE", help="Only jobs with a result that has this metadata."
+    ),
     click.option("--since", metavar="SPAN", help="Only jobs changed in this time: 30m, 12h, 2d."),
 )
-NAMES: Final = ("statuses", "stage", "reason", "host", "job_type", "work_id", "url", "run_id", "since")
+NAMES: Final = (
+    "statuses", "stage", "reason", "host", "job_type", "work_id", "url", "run_id", "parameters", "metadata", "since",
+)  # fmt: skip
 
 
 def taken(given: dict[str, Any]) -> dict[str, Any]:
@@ -49,9 +55,30 @@ def taken(given: dict[str, Any]) -> dict[str, Any]:
     if chosen["stage"] is not None:
         known = list(dict.fromkeys(stage for kind in (*KINDS.values(), CUSTOM) for stage in kind.stages))
         _check_word("stage", chosen["stage"], known, known)
-    if chosen["reason"] is not None and not _HTTP.match(chosen["reason"]):
-        _check_word("reason", chosen["reason"], list(REASONS), [*REASONS, "http_404", "http_403", "http_500"])
+    for name in ("parameters", "metadata"):
+        chosen[name] = named_values(chosen[name])
+    if chosen["reason"] is not None and not is_code(chosen["reason"]):
+        _check_reason(chosen["reason"])
     return chosen
+
+
+def named_values(given: tuple[str, ...]) -> dict[str, str]:
+    """Split NAME=VALUE options."""
+    for one in given:
+        if not one.partition("=")[0] or "=" not in one:
+            raise BadInput(f"{one!r:.120} is not NAME=VALUE")
+    return dict(one.split("=", 1) for one in given)
+
+
+def _check_reason(reason: str) -> None:
+    if not _HTTP.match(reason):
+        _check_word("reason", reason, list(REASONS), [*REASONS, "http_404", "http_403", "http_500"])
+
+
+def _check_nothing_found(chosen: dict[str, Any]) -> None:
+    """Raise BadInput for a reason that no job has and the program does not know: a code of one's own, or an error in typing."""
+    if chosen["reason"] is not None:
+        _check_reason(chosen["reason"])
 
 
 def _check_word(what: str, word: str, known: list[str], near: list[str]) -> None:
@@ -85,23 +112,30 @@ def job_filter(chosen: dict[str, Any], now: int) -> JobFilter:
         work_id=chosen["work_id"],
         canonical_url=canonical_url(chosen["url"]) if chosen["url"] else None,
         run_id=chosen["run_id"],
+        parameters=chosen["parameters"] or None,
+        metadata=chosen["metadata"] or None,
         updated_after=now - int(seconds(chosen["since"]) * SECOND) if chosen["since"] else None,
     )
 
 
 def matching(ledger: Ledger, scope: Scope, chosen: dict[str, Any]) -> list[str]:
     """Return the selected jobs."""
-    return ledger.matching_ids(scope, job_filter(chosen, ledger.now()))
+    found = ledger.matching_ids(scope, job_filter(chosen, ledger.now()))
+    if not found:
+        _check_nothing_found(chosen)
+    return found
 
 
 def found_jobs(ledger: Ledger, scope: Scope, chosen: dict[str, Any], limit: int | None = None) -> Iterator[Job]:
     """Read the selected jobs page by page."""
     wanted = job_filter(chosen, ledger.now())
-    after, left = None, limit
+    after, left, found = None, limit, False
     while left is None or left > 0:
         page = ledger.jobs(scope, wanted, after=after, limit=min(PAGE, left or PAGE))
         yield from page.items
-        after = page.next
+        after, found = page.next, found or bool(page.items)
         if after is None:
-            return
+            break
         left = None if left is None else left - len(page.items)
+    if not found:
+        _check_nothing_found(chosen)

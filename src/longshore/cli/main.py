@@ -33,6 +33,8 @@ COMMANDS: Final[dict[str, dict[str, Entry]]] = {
         "run": Entry("longshore.cli.commands.run:command", "run jobs until none is left"),
         "put": Entry("longshore.cli.commands.put:command", "store local files"),
         "adopt": Entry("longshore.cli.commands.adopt:command", "hash and register files that are already there"),
+        "submit": Entry("longshore.cli.commands.submit:command", "plan a job of a type of your own"),
+        "backfill": Entry("longshore.cli.commands.backfill:command", "adopt an earlier ledger with its files"),
         "torrent": Entry("longshore.cli.commands.torrent:command", "downloads by qBittorrent"),
     },
     "See": {
@@ -58,6 +60,7 @@ COMMANDS: Final[dict[str, dict[str, Entry]]] = {
             "longshore.cli.commands.reconcile:command", "compare rows, files, parts and intents; repair"
         ),
         "gc": Entry("longshore.cli.commands.gc:command", "remove blobs that nothing refers to"),
+        "delete": Entry("longshore.cli.commands.delete:command", "delete artifacts with their bytes"),
         "purge": Entry("longshore.cli.commands.purge:command", "archive and delete old jobs"),
         "backup": Entry(
             "longshore.cli.commands.backup:command", "copy ledger and store, consistent, while work goes on"

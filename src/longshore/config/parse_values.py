@@ -72,6 +72,13 @@ def _text_table(value: object) -> Mapping[str, str]:
     return dict(table)
 
 
+def _number_table(value: object) -> Mapping[str, float]:
+    table = _table(value)
+    if not all(type(item) in (int, float) and 0 < item < math.inf for item in table.values()):
+        raise ValueError("a table of numbers above 0")
+    return {name: float(item) for name, item in table.items()}
+
+
 def _secret(value: object) -> Secret:
     return value if isinstance(value, Secret) else Secret(_text(value))
 
@@ -85,6 +92,7 @@ READERS: Final[dict[str, tuple[Callable[[object], Any], str]]] = {
     "Secret": (_secret, "text"),
     "tuple[str, ...]": (_texts, 'a list of texts (in the environment as JSON: ["10.0.0.0/8"])'),
     "Mapping[str, str]": (_text_table, 'a table of texts (in the environment as JSON: {"/a": "/b"})'),
+    "Mapping[str, float]": (_number_table, 'a table of numbers above 0 (in the environment as JSON: {"a": 30})'),
     "Mapping[str, HostSettings]": (_table, "a table for each host"),
     "Mapping[str, CredentialSettings]": (_table, "a table for each host"),
 }

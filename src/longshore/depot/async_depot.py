@@ -20,6 +20,7 @@ from longshore.depot.maintenance.retention import Retention
 from longshore.depot.owned_store import open_own_store
 from longshore.depot.queries import Queries
 from longshore.depot.runner import Runner
+from longshore.depot.torrents import Torrents
 from longshore.depot.uploads import Uploads
 from longshore.domain.model import Scope
 from longshore.domain.policy.leases_ahead import LeasesAhead
@@ -85,6 +86,8 @@ class AsyncDepot:
         self.gc, self.place = checked(maintenance.gc), checked(maintenance.place)
         self.prove = checked(maintenance.prove)
         self.place_blocking = checked(maintenance.place_blocking)
+        self.delete, self.backfill = checked(maintenance.delete), checked(maintenance.backfill)
+        self.torrents = Torrents(depot, checked)
         uploads = Uploads(depot)
         self.put, self.adopt = checked(uploads.put), checked(uploads.adopt)
 
@@ -164,7 +167,7 @@ def open_runtime(settings: Settings, *, create: bool, store_lost: bool = False) 
     ledger.backend.budget, ledger.backend.logins = settings.quota.budget(), logins(settings)
     store.count_by(lambda tenant: ledger.budget(tenant)[1].bytes, Limits(ledger))
     liveness = Liveness(directory / "alive", new_owner())
-    retention = Retention(ledger, settings.retention, directory)
+    retention = Retention(ledger, store, settings.retention, directory)
     reconciler = Reconciler(ledger, store, settings.reconcile, directory, retention)
     return Runtime(
         ledger=ledger,

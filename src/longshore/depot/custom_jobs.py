@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from typing import Any
 
 from longshore.depot.depot_context import DepotContext, in_thread
@@ -15,6 +16,12 @@ from longshore.ledger.operations.planning import plan
 from longshore.worker.kinds.custom import known_types
 from longshore.worker.kinds.custom.job_types import own_key
 from longshore.worker.replan_lost import results_and_gone
+
+
+class Key(Enum):
+    """The key of a job that names none."""
+
+    DERIVED = "derived from the inputs, the parameters and the version of the type"
 
 
 class Submitter:
@@ -29,7 +36,7 @@ class Submitter:
         *,
         inputs: Sequence[str | Artifact] = (),
         params: Mapping[str, Any] | None = None,
-        key: str | None = None,
+        key: str | Key | None = Key.DERIVED,
         scope: Scope | None = None,
         priority: int = 0,
         run_id: str | None = None,
@@ -38,7 +45,7 @@ class Submitter:
         """Plan a job of a declared type; the same inputs, parameters and version are the same job.
 
         A `key` of your own identifies the job instead. If the same work was done under another key, the job ends as
-        `skipped` with the results of that job.
+        `skipped` with the results of that job. With `key=None`, every call is a new job that runs.
         """
         if params is not None and not isinstance(params, Mapping):
             raise BadInput(f"params is a mapping of names to values, not {type(params).__name__}")
@@ -47,9 +54,11 @@ class Submitter:
         if kind is None:
             raise BadInput(f"no handler for jobs of type {job_type!r} is declared here")
         artifacts = [await self._artifact(where, one) for one in inputs]
+        if key is Key.DERIVED:
+            key = own_key(where, job_type, [one.sha256 for one in artifacts], dict(params or {}))
         request = JobRequest(
             job_type=job_type,
-            key=key or own_key(where, job_type, [one.sha256 for one in artifacts], dict(params or {})),
+            key=key,
             params=dict(params or {}),
             inputs=tuple(one.artifact_id for one in artifacts),
             priority=priority,

@@ -11,6 +11,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from longshore.depot.async_depot import AsyncDepot
+from longshore.depot.torrents import SyncTorrents
 from longshore.worker.kinds.custom.async_handler import end_tasks
 
 if TYPE_CHECKING:
@@ -94,6 +95,9 @@ class Depot:
         self.failures = driven(self.aio.failures)
         self.runs = driven(self.aio.runs)
         self.gc = driven(self.aio.gc)
+        self.torrents = SyncTorrents(self.aio.torrents, driven)
+        self.delete = driven(self.aio.delete)
+        self.backfill = driven(self.aio.backfill)
         self.put = driven(self.aio.put)
         self.adopt = driven(self.aio.adopt)
 

@@ -62,7 +62,7 @@ class Uploads:
         )
         if isinstance(source, (str, os.PathLike)):
             path = Path(source)
-            with _open_plain(path) as file:
+            with open_plain(path) as file:
                 meant = replace(meant, name=name or path.name)
                 return await in_thread(self._take, Source(file, str(path)), meant, scope)
         if isinstance(source, bytes | bytearray | memoryview):
@@ -186,7 +186,7 @@ def plain_files(root: Path, settings: Settings) -> Iterator[Path]:
                 yield path
 
 
-def _open_plain(path: Path) -> BinaryIO:
+def open_plain(path: Path) -> BinaryIO:
     """Open a plain file for reading; the type is checked on the descriptor."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

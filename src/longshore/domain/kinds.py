@@ -59,6 +59,7 @@ class JobKind:
     needs_result: bool = True  # completing without an artifact is an error
     common: bool = False  # most jobs are of this kind: the index of jobs by type (jobs_typed) leaves it out
     own_route: bool = False  # is not planned by the general `POST /jobs`
+    declared: bool = False  # by a user: its parameters are part of its key, and it may fail with codes of its own
 
     @property
     def ready(self) -> int:
@@ -167,8 +168,9 @@ CUSTOM: Final = JobKind(
     skipped="skipped",
     failed="failed",
     needs_result=False,
+    declared=True,
 )
-_UPLOAD: Final = replace(CUSTOM, name=UPLOAD, needs_result=True, own_route=True)
+_UPLOAD: Final = replace(CUSTOM, name=UPLOAD, needs_result=True, own_route=True, declared=False)
 
 KINDS: Final = {kind.name: kind for kind in (_DOWNLOAD, _TORRENT, _UPLOAD)}
 EXTERNAL: Final = tuple(kind.name for kind in KINDS.values() if kind.external)

@@ -15,7 +15,19 @@ from longshore.domain.file_names import extension_of, safe_name, split_extension
 from longshore.errors import BadInput
 
 PLAIN: Final = "{name}"
-FIELDS: Final = ("sha256", "name", "stem", "ext", "host", "work_id", "artifact_id", "job_id", "shard")
+FIELDS: Final = (
+    "sha256",
+    "name",
+    "stem",
+    "ext",
+    "host",
+    "work_id",
+    "artifact_id",
+    "job_id",
+    "shard",
+    "book_id",
+    "media_type",
+)
 _DISTINCT: Final = frozenset({"sha256", "artifact_id", "job_id"})  # no two files with different bytes share a value
 _FIELD: Final = re.compile(r"\{(\w+)\}")
 _LEFT: Final = re.compile(r"\{[^{}]*\}?|\}")  # a brace that does not belong to a field
@@ -32,6 +44,8 @@ class NamedFile:
     content_type: str | None = None
     artifact_id: str = ""
     job_id: str = ""
+    book_id: str | None = None
+    media_type: str | None = None
 
 
 def check_template(template: str) -> None:
@@ -65,6 +79,8 @@ def expand(template: str, file: NamedFile) -> str:
         "artifact_id": file.artifact_id,
         "job_id": file.job_id,
         "shard": file.sha256[:2],
+        "book_id": safe_name(file.book_id or "", fallback="none"),
+        "media_type": safe_name(file.media_type or "", fallback="none"),
     }
     return "/".join(safe_name(_FIELD.sub(lambda m: values[m[1]], part)) for part in template.split("/"))
 

@@ -5,9 +5,12 @@ The retry table of the program is `REASONS`: nothing else decides whether a reas
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from longshore.errors import BadInput
 
 
 class Kind(StrEnum):
@@ -175,6 +178,28 @@ _ALL: Final = (
     Reason("internal_error", _T, "an internal error of longshore", "please report it with the debug id"),
 )
 REASONS: Final[dict[str, Reason]] = {reason.name: reason for reason in _ALL}
+
+MAX_CODE: Final = 64
+_CODE: Final = re.compile(r"[a-z][a-z0-9]*(?:[._-][a-z0-9]+)*\Z")
+
+
+def is_code(word: str) -> bool:
+    """Return whether a handler may use a word as a code of its own: it is no reason of the program."""
+    return (
+        len(word) <= MAX_CODE and _CODE.match(word) is not None and not word.startswith("http_") and word not in REASONS
+    )
+
+
+def check_code(word: object) -> str:
+    """Return a handler's own code, or raise `BadInput`."""
+    if isinstance(word, str) and is_code(word):
+        return word
+    if isinstance(word, str) and (word in REASONS or word.startswith("http_")):
+        raise BadInput(f"{word[:80]!r} is a reason of longshore's own; a code with a dot, such as model.busy, never is")
+    raise BadInput(
+        f"a code has up to {MAX_CODE} lower-case letters, digits and single . _ - between them, not {str(word)[:80]!r}"
+    )
+
 
 _TRANSIENT_HTTP: Final = frozenset(
     {202, 408, 421, 423, 425, 429, 500, 502, 503, 504, 507, 509, 520, 521, 522, 523, 524, 529}

@@ -305,6 +305,9 @@ class RetentionSettings(Section):
         90.0, "jobs over for longer, that nothing points to, are archived and forgotten; 0 = never", least=0
     )
     audit_days: float = key(365.0, "age from which lines of the audit log go; 0 = never", least=0)
+    artifact_days: Mapping[str, float] = key(
+        {}, "age from which artifacts of a type are deleted with their bytes, by artifact type: `raw_upload = 30`"
+    )
     request_key_days: float = key(7.0, "how long an Idempotency-Key is remembered; 0 = for ever", least=0)
 
 

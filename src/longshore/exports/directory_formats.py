@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from urllib.parse import quote
 
 from longshore.errors import BadInput
-from longshore.exports.file_names import Namer
+from longshore.exports.file_names import Namer, Origins
 from longshore.exports.manifest_rows import ManifestRow, Rows, instant
 from longshore.exports.public_urls import Published
 from longshore.exports.used_names import UsedNames
@@ -40,9 +40,11 @@ def _written(path: Path) -> Iterator[TextIO]:
         unborn.unlink(missing_ok=True)
 
 
-def link_tree(rows: Rows, target: Path, place: Place, template: str = "{name}") -> int:
-    """Place every stored file under a name from the template."""
-    namer, done, count = Namer(template), UsedNames(), 0
+def link_tree(
+    rows: Rows, target: Path, place: Place, template: str = "{name}", origins: Origins = lambda _: None
+) -> int:
+    """Place every stored file under a name from the template; the files of a torrent keep their folders without one."""
+    namer, done, count = Namer(template, origins), UsedNames(), 0
     target.mkdir(parents=True, exist_ok=True)
     for row in rows:
         if row.sha256 is None or not done.first(path := namer(row)):

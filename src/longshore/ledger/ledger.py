@@ -19,7 +19,7 @@ from longshore.domain.places import is_address, without_login
 from longshore.domain.policy.tenant_budgets import Budget, Usage
 from longshore.domain.settings import HostsSettings
 from longshore.errors import BadInput, LongshoreError, Unavailable
-from longshore.ledger import migrate
+from longshore.ledger import migrate, user_tables
 from longshore.ledger.backends.sqlite.backend import Sqlite
 from longshore.ledger.backends.sqlite.connection import is_readonly
 from longshore.ledger.backends.sqlite.readonly import ReadOnlySqlite, refusal
@@ -233,6 +233,13 @@ class Ledger:
     def confirm(self, lease: Lease, key: str, result: dict[str, Any]) -> None:
         """Store the result of an effect whose intent this lease holds; raise if it is invalid or too large."""
         self.write(effects.confirm, lease, key, result, limit=effects.RESULT_LIMIT)
+
+    def on_completed(self, job_type: str, hook: user_tables.Hook) -> None:
+        """Call `hook(tx, done)` in each transaction of this process that completes a job of a type.
+
+        It writes tables of your own with `tx.execute`; if it raises, the job's attempt failed and nothing is written.
+        """
+        self.backend.hooks[job_type] = hook
 
     # Healing
 

@@ -103,6 +103,31 @@ def create_sqlite(path: Path) -> None:
         _sync(path.parent)
 
 
+def fill_sqlite(path: Path) -> None:
+    """Make a new ledger in a file that is empty, and that another program may have open already."""
+    with _locked(path):
+        if path.exists() and path.stat().st_size:
+            return
+        os.close(os.open(path, os.O_CREAT | os.O_CLOEXEC, 0o600))
+        connection = apsw.Connection(str(path))
+        try:
+            connection.execute("PRAGMA journal_mode = wal; PRAGMA synchronous = 2")
+            connection.execute("BEGIN EXCLUSIVE")
+            for step in migrations("sqlite"):
+                connection.execute(step.text)
+                done_step = {"version": step.version, "name": step.name, "checksum": step.checksum, "now": wall_clock()}
+                connection.execute(_sql("migration_put"), done_step)
+            connection.execute(_sql("meta_put"), {"key": "schema_version", "value": str(current_version("sqlite"))})
+            connection.execute(_sql("meta_put"), {"key": "ledger_id", "value": new_id(wall_clock())})
+            connection.execute("COMMIT")
+        except apsw.Error as error:
+            raise translated(error, path) from error
+        finally:
+            connection.close()
+    _sync(path)
+    _sync(path.absolute().parent)
+
+
 def apply(connection: apsw.Connection) -> list[int]:
     """Apply what is missing, each step in one transaction with its version row."""
     done = []
@@ -145,7 +170,8 @@ def migrate_sqlite(path: Path) -> list[int]:
         try:
             have = version_of(connection)
             if have == 0:
-                raise SchemaMismatch(f"{path} is a database, but no ledger")
+                earlier = "`longshore backfill` adopts the ledger of an earlier program"
+                raise SchemaMismatch(f"{path} is a database, but no ledger", hint=earlier)
             if have > current_version("sqlite"):
                 check_version(have, "sqlite", str(path))
             return apply(connection)

@@ -258,3 +258,15 @@ class PurgeRow(NamedTuple):
     seq: int
     retry_of: str | None
     reuse_of_job_id: str | None
+
+
+class DeletedRow(NamedTuple):
+    """`delete_rows`: an artifact that is about to be deleted."""
+
+    artifact_id: str
+    artifact_type: str
+    sha256: str
+    byte_size: int
+    storage_pointer: str
+    created_at: Micros
+    created_by_job_id: str

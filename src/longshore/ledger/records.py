@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from longshore.domain.model import Lease, Micros, Status
+from longshore.domain.model import JobRequest, Lease, Micros, Status
 
 EffectClass = Literal["transactional", "keyed", "verifiable", "opaque"]
 EffectState = Literal["intended", "confirmed", "failed", "in_doubt", "abandoned"]
@@ -28,6 +28,33 @@ class Settled:
     status: Status
     stage: str
     artifact_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResultArtifact:
+    """A result that was just registered."""
+
+    artifact_id: str
+    artifact_type: str
+    content_type: str
+    size_bytes: int
+    sha256: str
+    name: str | None
+    schema_version: str | None
+    metadata: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedJob:
+    """A job that completes in the current transaction, as `on_completed` gets it."""
+
+    tenant_id: str
+    project_id: str
+    job_id: str
+    job_type: str
+    request: JobRequest
+    results: tuple[ResultArtifact, ...]
+    completed_at: Micros
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,13 @@ class Statement:
     block: str | None = None  # the same for several rows in one step: `many` puts their placeholders in
 
 
+def user_statement(text: str, dialect: Dialect) -> str:
+    """Return a statement of a user's own, with parameters as :name, for the driver of a dialect."""
+    if dialect == "sqlite":
+        return text
+    return _PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
+
+
 @cache
 def statements(dialect: Dialect) -> dict[str, Statement]:
     """Read every statement in one dialect."""

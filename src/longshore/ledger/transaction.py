@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol, TypeVar
+from types import MappingProxyType
+from typing import Any, Final, Protocol, TypeVar
 
 from longshore.domain.identity.logins import Logins
 from longshore.domain.model import Micros
@@ -13,6 +14,7 @@ from longshore.ledger.statements import Dialect
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
+NO_HOOKS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Tx(Protocol):
@@ -25,6 +27,7 @@ class Tx(Protocol):
     dialect: Dialect
     budget: Budget  # of a tenant of which the ledger says nothing
     logins: Logins  # the credentials that this process sends
+    hooks: Mapping[str, Any]  # `user_tables.Hook` by job type
 
     def enter(self, tenant_id: str) -> None:
         """Set the tenant for the following statements. (On SQLite the statements alone separate tenants.)"""
@@ -44,6 +47,15 @@ class Tx(Protocol):
     def send(self, name: str, rows: Sequence[Row]) -> None:
         """Run a statement once per row without waiting for its end; its error is raised later in the transaction."""
 
+    def execute(self, text: str, params: dict[str, Any]) -> list[Row]:
+        """Run a statement of a user's own and give its rows."""
+
+    def attempt(self, call: Callable[[], object]) -> Exception | None:
+        """Run a call in a savepoint; undo its writes and return its exception if it raises.
+
+        An exception after which the whole transaction has to be run again is raised.
+        """
+
 
 class Backend(Protocol):
     """One database: runs verbs in transactions."""
@@ -51,6 +63,7 @@ class Backend(Protocol):
     dialect: Dialect
     budget: Budget
     logins: Logins
+    hooks: dict[str, Any]
     commit_seconds: Callable[[float], None] | None
 
     def now(self) -> Micros:

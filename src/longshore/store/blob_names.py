@@ -45,16 +45,33 @@ _MAGIC: Final = (
     (b"<!DOCTYPE html", ".html"),
     (b"<html", ".html"),
 )
-EXTENSIONS: Final = ("", *dict.fromkeys(ext for _, ext in _MAGIC))
-HEAD_BYTES: Final = 16
+HEAD_BYTES: Final = 1024  # so many because the entries of a ZIP say what it is
+_ZIP: Final = ".zip"
+_IN_ZIP: Final = (
+    (b"mimetypeapplication/epub+zip", ".epub"),
+    (b"mimetypeapplication/vnd.oasis.opendocument.text", ".odt"),
+    (b"mimetypeapplication/vnd.oasis.opendocument.spreadsheet", ".ods"),
+    (b"mimetypeapplication/vnd.oasis.opendocument.presentation", ".odp"),
+    (b"META-INF/container.xml", ".epub"),
+    (b"word/", ".docx"),
+    (b"xl/", ".xlsx"),
+    (b"ppt/", ".pptx"),
+    (b"META-INF/MANIFEST.MF", ".jar"),
+)
+EXTENSIONS: Final = ("", *dict.fromkeys(ext for _, ext in (*_MAGIC, *_IN_ZIP)))
+FORMER: Final = {ext: _ZIP for _, ext in _IN_ZIP}  # the names of these types before ZIP files were told apart
 
 
 def extension(head: bytes) -> str:
     """Derive the extension from the first bytes, and from nothing else."""
     for magic, ext in _MAGIC:
         if head.startswith(magic):
-            return ext
+            return _zip_extension(head[:HEAD_BYTES]) if ext == _ZIP else ext
     return ""
+
+
+def _zip_extension(head: bytes) -> str:
+    return next((ext for needle, ext in _IN_ZIP if needle in head), _ZIP)
 
 
 @lru_cache(4096)

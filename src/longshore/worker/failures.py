@@ -12,6 +12,7 @@ from longshore.domain.policy.retry import Failure
 from longshore.errors import (
     DiskFull,
     EffectInDoubt,
+    HookFailed,
     LedgerError,
     NotFound,
     Reasoned,
@@ -30,9 +31,9 @@ def failure_of(error: BaseException) -> Failure:
         case Reasoned():
             return _reasoned(error)
         case HandlerError():
-            debug_id = secrets.token_hex(6)
-            log.error("handler error %s\n%s", debug_id, error.trace)
-            return Failure("handler_error", f"{error.kind}; see the log under {debug_id}", debug_id=debug_id)
+            return _handler_error(error.kind, error.trace)
+        case HookFailed():
+            return _handler_error(str(error), error.trace)
         case EffectInDoubt():
             return Failure("in_doubt", str(error))
         case DiskFull():
@@ -49,6 +50,12 @@ def failure_of(error: BaseException) -> Failure:
             return Failure("disk_full" if error.errno in _FULL else "disk_error", error.strerror or str(error))
         case _:
             return _unforeseen(error)
+
+
+def _handler_error(what: str, trace: str) -> Failure:
+    debug_id = secrets.token_hex(6)
+    log.error("handler error %s\n%s", debug_id, trace)
+    return Failure("handler_error", f"{what}; see the log under {debug_id}", debug_id=debug_id)
 
 
 def _reasoned(error: Reasoned) -> Failure:

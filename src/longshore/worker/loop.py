@@ -43,7 +43,7 @@ from longshore.domain.policy.disk_space import Lack
 from longshore.domain.policy.refusals import Refusals
 from longshore.domain.policy.retry import Failure, Past, next_outcome
 from longshore.domain.transfer import mirrors
-from longshore.errors import LeaseLost, LedgerError, LongshoreError, Unavailable
+from longshore.errors import HookFailed, LeaseLost, LedgerError, LongshoreError, Unavailable
 from longshore.ledger.operations.give_up_host import FailedWithHost
 from longshore.ledger.queries.due_work import active_due, work_due
 from longshore.ledger.queries.runs import run_due
@@ -421,6 +421,9 @@ class Worker:
             return outcome, await self._settler.settle(lease, outcome)
         except (LeaseLost, LedgerError):
             raise
+        except HookFailed as error:
+            outcome = self._ending_of(lease, failure_of(error))
+            return outcome, await self._settler.settle(lease, outcome)
         except LongshoreError as error:
             log.error("job %s could not be settled: %s", lease.job_id, error)
             outcome = self._ending_of(lease, Failure("internal_error", f"its end could not be written: {error}"))

@@ -183,10 +183,12 @@ def _write_directory(
 ) -> int:
     from longshore.exports import directory_formats
     from longshore.exports.read_ledger import manifest_rows
+    from longshore.exports.torrent_origins import torrent_origins
 
     rows, now = manifest_rows(depot.ledger, depot.scope, **wanted, held=True), depot.ledger.now()
     if form == "tree":
-        return directory_formats.link_tree(rows, target, _placing(depot, inside=target), template)
+        origins = torrent_origins(depot.ledger, depot.scope)
+        return directory_formats.link_tree(rows, target, _placing(depot, inside=target), template, origins)
     if form == "crate":
         name = depot.scope.project_id
         return directory_formats.write_crate(rows, target, _placing(depot), made_at=now, name=name, published=published)

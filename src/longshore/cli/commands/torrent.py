@@ -60,11 +60,13 @@ def _full_ids(call: Call, given: Sequence[str]) -> list[str]:
 @click.option("--user", "user_id", required=True, help="User that the download is for.")
 @click.option("--book", "book_id", required=True, help="Book that the download belongs to.")
 @click.option("--media-type", required=True, help="ebook, audiobook …: selects the client's category.")
+@click.option("--again", is_flag=True, help="Also if this release failed before for the same book and media type.")
 @common
-def add(call: Call, source: str, user_id: str, book_id: str, media_type: str) -> int:
+def add(call: Call, source: str, user_id: str, book_id: str, media_type: str, *, again: bool) -> int:
     """Start a download from a magnet link, a .torrent file or its http(s) URL.
 
-    The same request again returns the same job; another source while one is active is refused.
+    The same request again returns the same job; another source while one is active is refused, and so is a release that
+    failed before.
     """
     from longshore.worker.kinds.torrent.service import request_of
 
@@ -77,6 +79,7 @@ def add(call: Call, source: str, user_id: str, book_id: str, media_type: str) ->
         media_type=media_type,
         metainfo=metainfo,
         max_bytes=call.settings.qbittorrent.max_torrent_bytes,
+        again=again,
     )
 
     async def work(service: TorrentService) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from longshore.depot.depot_context import DepotContext, in_thread
+from longshore.depot.maintenance.deletion import Chosen, Deletion, chosen_artifacts, delete, ids_and_bytes
 from longshore.depot.maintenance.gc import Collection, collect
 from longshore.depot.maintenance.missing_blobs import mark_damaged
 from longshore.depot.maintenance.reconcile import Reconciler
@@ -15,8 +17,13 @@ from longshore.depot.output_paths import check_target
 from longshore.depot.records import Report
 from longshore.domain.model import Artifact, Blob, Scope
 from longshore.errors import BlobDamaged, NotFound
+from longshore.ledger.operations.deleting import By
 from longshore.ledger.queries.due_work import scopes_known
+from longshore.ledger.queries.listing import ArtifactFilter
 from longshore.store.local.place_outside import Mode, place
+
+if TYPE_CHECKING:
+    from longshore.ledger.maintenance.import_earlier_ledger import Backfilled
 
 
 class Maintenance:
@@ -50,6 +57,50 @@ class Maintenance:
     async def gc(self, *, grace_s: float, dry_run: bool = False) -> Collection:
         """Quarantine unreferenced blobs; remove blobs that were in quarantine longer than the grace period."""
         return await in_thread(lambda: collect(self._depot.ledger, self._depot.store, grace_s=grace_s, dry_run=dry_run))
+
+    async def delete(
+        self,
+        artifacts: str | Sequence[str] | ArtifactFilter,
+        *,
+        scope: Scope | None = None,
+        why: str | None = None,
+        by: str = "python",
+    ) -> Deletion:
+        """Delete artifacts, by id or all that match a filter, with their bytes if no other artifact has them.
+
+        Tombstones and a line in the audit log remain. Inputs of unfinished jobs are not deleted (`used`).
+        """
+        where, ledger = scope or self._depot.scope, self._depot.ledger
+
+        def act() -> Deletion:
+            if isinstance(artifacts, ArtifactFilter):
+                ids, _ = ids_and_bytes(chosen_artifacts(ledger, where, Chosen(wanted=artifacts)))
+            else:
+                ids = [artifacts] if isinstance(artifacts, str) else list(artifacts)
+            return delete(ledger, self._depot.store, where, ids, By(by, why=why))
+
+        return await in_thread(act)
+
+    async def backfill(
+        self,
+        source: str | os.PathLike[str],
+        *,
+        root: str | os.PathLike[str] | None = None,
+        scope: Scope | None = None,
+        dry_run: bool = False,
+    ) -> Backfilled:
+        """Adopt an earlier ledger (tables `artifact_jobs` or `downloads`) and the files that it names.
+
+        Relative paths in it are below `root`, by default the ledger's own directory.
+        """
+        from longshore.depot.maintenance.backfill import adopt_earlier_ledger
+
+        place = Path(source)
+        where, base = scope or self._depot.scope, Path(root) if root is not None else place.parent
+        liveness = self._depot.runtime.liveness
+        liveness.hold()
+        given = (self._depot.ledger, self._depot.store, where, place)
+        return await in_thread(lambda: adopt_earlier_ledger(*given, root=base, owner=liveness.owner, dry_run=dry_run))
 
     async def place(
         self,

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from longshore import failpoints
+from longshore.depot.maintenance.deletion import free_deleted
 from longshore.depot.maintenance.gc import UNNAMED, give_back, unnamed
 from longshore.depot.maintenance.hash_slices import WHOLE, Slice, next_slice
 from longshore.depot.maintenance.missing_blobs import Loss, mark_lost, told_losses
@@ -91,6 +92,8 @@ class Reconciler:
                 self._rows(report, dry_run)
                 if not dry_run:
                     give_back(self._ledger, self._store)
+                    for scope in self._ledger.read(scopes_known):
+                        free_deleted(self._ledger, self._store, scope)
                 self._interrupted_uploads(report, dry_run)
                 self._files_without_rows(report, dry_run, part)
                 self._rows_without_files(report, dry_run, part, store_lost)

@@ -12,15 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from longshore.depot.maintenance.deletion import Chosen, chosen_artifacts, delete, ids_and_bytes
 from longshore.depot.maintenance.purge import retire
-from longshore.domain.model import SECOND, Micros
+from longshore.domain.model import SECOND, Micros, Scope
 from longshore.ledger.operations import audit_log
+from longshore.ledger.operations.deleting import By
 from longshore.ledger.queries.due_work import scopes_known
+from longshore.ledger.queries.listing import ArtifactFilter
 from longshore.store.durability import filesystem
 
 if TYPE_CHECKING:
     from longshore.domain.settings import RetentionSettings
     from longshore.ledger import Ledger
+    from longshore.store import Store
 
 DAY: Final = 86_400 * SECOND
 SEEN: Final = 7 * DAY  # a pass deletes only if the previous pass was recent: a clock may jump by years
@@ -33,14 +37,15 @@ class Forgotten:
     """The result of one daily pass."""
 
     jobs: int = 0
+    artifacts: int = 0
     lines: int = 0  # entries of the audit log, and stored request keys
 
 
 class Retention:
     """Keeps one depot's history bounded. Blocks; run it in a thread."""
 
-    def __init__(self, ledger: Ledger, settings: RetentionSettings, depot: Path) -> None:
-        self._ledger, self._settings, self._depot = ledger, settings, depot
+    def __init__(self, ledger: Ledger, store: Store, settings: RetentionSettings, depot: Path) -> None:
+        self._ledger, self._store, self._settings, self._depot = ledger, store, settings, depot
 
     def daily(self) -> Forgotten | None:
         """Run if the last pass was more than a day ago, by the ledger's clock.
@@ -66,6 +71,8 @@ class Retention:
             if given.days:
                 target = self._depot / ARCHIVE
                 done.jobs += retire(self._ledger, scope, before=_before(now, given.days), target=target, form=form).jobs
+            for artifact_type, days in given.artifact_days.items():
+                done.artifacts += self._delete_old(scope, artifact_type, _before(now, days))
             ages = {
                 "audit_before": _before(now, given.audit_days) if given.audit_days else 0,
                 "keys_before": _before(now, given.request_key_days) if given.request_key_days else 0,
@@ -73,6 +80,13 @@ class Retention:
             while gone := self._ledger.write(audit_log.forget_old, scope, **ages):
                 done.lines += gone
         return done
+
+    def _delete_old(self, scope: Scope, artifact_type: str, before: Micros) -> int:
+        """Delete the artifacts of a type that are older than its limit."""
+        chosen = Chosen(wanted=ArtifactFilter(artifact_type=artifact_type), before=before)
+        ids, _ = ids_and_bytes(chosen_artifacts(self._ledger, scope, chosen))
+        by = By("retention", why=f"retention.artifact_days of {artifact_type}")
+        return len(delete(self._ledger, self._store, scope, ids, by).artifact_ids) if ids else 0
 
 
 def _before(now: Micros, days: float) -> Micros:

@@ -1,13 +1,15 @@
 """Idempotency keys: which requests are the same job, and which effects are the same operation.
 
-`job_key` and `op_key` produce the v1 format, byte for byte. Values are strings, integers, booleans or None: a float,
-NaN, a string that is not NFC, a NUL or a lone surrogate is refused, because two spellings of one meaning would be two keys.
+`job_key` and `op_key` produce the v1 format, byte for byte. Values are strings, integers, booleans or None: NaN, a string
+that is not NFC, a NUL or a lone surrogate is refused, because two spellings of one meaning would be two keys. The parameters
+of a job may also be finite floats. In a key, a float without a fraction is the integer: JSON does not tell 1.0 from 1.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import unicodedata
 from json.encoder import encode_basestring_ascii as _quoted
@@ -17,13 +19,14 @@ import ada_url
 
 from longshore.errors import BadInput, NotAUrl
 
-Scalar = str | int | bool | None
+Scalar = str | int | float | bool | None
 Value = Scalar | list["Value"] | dict[str, "Value"]
 
 RESERVED: Final = frozenset({"v", "kind", "job"})
 MAX_TEXT: Final = 65_536
 MAX_DEPTH: Final = 64
 MAX_INTEGER: Final = 1 << 256
+MAX_EXACT: Final = 1 << 53  # up to here, every integer is a float
 _SHA256: Final = re.compile(r"[0-9a-f]{64}\Z")
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
@@ -47,7 +50,12 @@ def check_text(name: str, value: object, *, limit: int = MAX_TEXT, empty: bool =
     return value
 
 
-def _check_value(name: str, value: object, depth: int = 0) -> None:
+def check_params(params: object) -> None:
+    """Raise `BadInput`, with the path of the value, unless the parameters of a job can be part of its key."""
+    _check_value("params", params, floats=True)
+
+
+def _check_value(name: str, value: object, depth: int = 0, *, floats: bool = False) -> None:
     if depth > MAX_DEPTH:
         raise BadInput(f"{name[:80]} is nested deeper than {MAX_DEPTH} levels")
     match value:
@@ -56,17 +64,33 @@ def _check_value(name: str, value: object, depth: int = 0) -> None:
         case int():
             if abs(value) > MAX_INTEGER:
                 raise BadInput(f"{name} is too large a number")
+        case float() if floats:
+            if not math.isfinite(value):
+                raise BadInput(f"{name} is {value}: only finite numbers can be written as JSON")
         case str():
             check_text(name, value, limit=16 * MAX_TEXT, empty=True)
         case list() | tuple():
-            for item in value:
-                _check_value(name, item, depth + 1)
+            for place, item in enumerate(value):
+                _check_value(f"{name}[{place}]", item, depth + 1, floats=floats)
         case dict():
             for key, item in value.items():
                 check_text(f"a name in {name}", key)
-                _check_value(f"{name}.{key}", item, depth + 1)
+                _check_value(f"{name}.{key}", item, depth + 1, floats=floats)
         case _:
-            raise BadInput(f"{name} is a {type(value).__name__}: a key takes text, integers, booleans and null")
+            numbers = "numbers" if floats else "integers"
+            raise BadInput(f"{name} is a {type(value).__name__}: a key takes text, {numbers}, booleans and null")
+
+
+def _canonical(value: Value) -> Value:
+    """Return a value with one spelling for each number: 1.0 is 1 and -0.0 is 0."""
+    match value:
+        case float() if value.is_integer() and abs(value) < MAX_EXACT:
+            return int(value)
+        case list() | tuple():
+            return [_canonical(item) for item in value]
+        case dict():
+            return {key: _canonical(item) for key, item in value.items()}
+    return value
 
 
 def _sha256(payload: str) -> str:
@@ -107,9 +131,14 @@ def content_key(
     for digest in input_sha256:
         if not isinstance(digest, str) or not _SHA256.match(digest):
             raise BadInput("an input's sha256 has 64 lower-case hexadecimal digits")
-    _check_value("params", params or {})
-    body = ["longshore-content-key", 1, tenant_id, project_id, job_type, list(input_sha256), params or {}]
+    check_params(params or {})
+    body = ["longshore-content-key", 1, tenant_id, project_id, job_type, list(input_sha256), _canonical(params or {})]
     return _sha256(_encode(body))
+
+
+def debug_id_of(job_id: str, epoch: int) -> str:
+    """Return the id under which the log has the failure of one attempt, if nothing gave it another one."""
+    return _sha256(f"{job_id}:{epoch}")[:12]
 
 
 def shown(raw: str) -> str:

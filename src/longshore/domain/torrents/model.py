@@ -109,6 +109,7 @@ class TorrentRequest:
     identity: Identity = NOBODY
     metainfo: bytes | None = None
     request_id: str | None = None
+    again: bool = False  # although this release failed before
 
 
 def torrent_request(
@@ -121,12 +122,13 @@ def torrent_request(
     identity: Identity = NOBODY,
     metainfo: bytes | None = None,
     request_id: str | None = None,
+    again: bool = False,
 ) -> TorrentRequest:
     """Check a start before anything is written."""
     for name, value in (("user", user_id), ("book", book_id), ("media type", media_type)):
         check_text(name, value, limit=1024)
     check_text("source", source)
-    return TorrentRequest(scope, user_id, book_id, media_type, source, identity, metainfo, request_id)
+    return TorrentRequest(scope, user_id, book_id, media_type, source, identity, metainfo, request_id, again)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,17 @@ _IN_ZIP: Final = tuple(
     for needle, media_type, ext in (
         (b"mimetypeapplication/epub+zip", "application/epub+zip", ".epub"),
         (b"mimetypeapplication/vnd.oasis.opendocument.text", "application/vnd.oasis.opendocument.text", ".odt"),
+        (
+            b"mimetypeapplication/vnd.oasis.opendocument.spreadsheet",
+            "application/vnd.oasis.opendocument.spreadsheet",
+            ".ods",
+        ),
+        (
+            b"mimetypeapplication/vnd.oasis.opendocument.presentation",
+            "application/vnd.oasis.opendocument.presentation",
+            ".odp",
+        ),
+        (b"META-INF/container.xml", "application/epub+zip", ".epub"),
         (b"word/", "application/vnd.openxmlformats-officedocument.wordprocessingml.document", ".docx"),
         (b"xl/", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", ".xlsx"),
         (b"ppt/", "application/vnd.openxmlformats-officedocument.presentationml.presentation", ".pptx"),

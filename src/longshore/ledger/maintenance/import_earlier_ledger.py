@@ -16,16 +16,19 @@ from typing import Any, Final
 import apsw
 
 from longshore.domain.identity.requests import download_request
-from longshore.domain.model import Blob, Lease, NewArtifact, Scope, Status
+from longshore.domain.model import SECOND, Blob, JobRequest, Lease, NewArtifact, Scope, Status
 from longshore.domain.outcomes import Completed, Outcome, Released
 from longshore.domain.settings import HostsSettings
 from longshore.errors import BadInput, Damaged, LongshoreError, NoDepot
 from longshore.ledger.ledger import Ledger
+from longshore.ledger.operations import planning
 from longshore.ledger.statements import statements
 
 Take = Callable[[Lease, Path, str], Blob]  # verify a file by its SHA-256 and store it; raises LongshoreError
 BATCH: Final = 200
+_COMPLETED, _SKIPPED = Status.COMPLETED, Status.SKIPPED
 _TTL_S: Final = 600
+_RENEW: Final = 60 * SECOND
 _FREE: Final = HostsSettings(concurrency=1 << 30, breaker_failures=0)
 
 
@@ -57,6 +60,45 @@ def backfill(ledger: Ledger, source: Path, scope: Scope, take: Take, *, root: Pa
     while batch := list(islice(rows, BATCH)):
         total = _adopt(ledger, batch, scope, take, root, owner, total)
     return total
+
+
+def preview(
+    ledger: Ledger, source: Path, scope: Scope, has_bytes: Callable[[Path, str], bool], *, root: Path
+) -> Backfilled:
+    """Count what `backfill` would do; `has_bytes` compares a file with a SHA-256."""
+    total = Backfilled()
+    rows = read_old(source)
+    while batch := list(islice(rows, BATCH)):
+        requests, olds, refused = _requests(batch)
+        there = ledger.read(planning.preview, scope, requests)
+        left = [
+            old for old, job in zip(olds, there, strict=True) if job is None or job.status not in (_COMPLETED, _SKIPPED)
+        ]
+        adopted = sum(bool(old.path and old.sha256) and has_bytes(*_file(old, root)) for old in left)
+        total = replace(
+            total,
+            adopted=total.adopted + adopted,
+            planned=total.planned + len(left) - adopted,
+            known=total.known + len(olds) - len(left),
+            refused=total.refused + refused,
+        )
+    return total
+
+
+def _requests(batch: list[Old]) -> tuple[list[JobRequest], list[Old], tuple[str, ...]]:
+    """Return the requests of a batch with their rows, and why the others are refused."""
+    requests, olds, refused = [], [], []
+    for old in batch:
+        try:
+            requests.append(download_request(old.url, work_id=old.work_id, artifact_id=old.artifact_id))
+            olds.append(old)
+        except BadInput as error:
+            refused.append(f"{old.work_id!r}, {old.artifact_id!r}: {error}")
+    return requests, olds, tuple(refused)
+
+
+def _file(old: Old, root: Path) -> tuple[Path, str]:
+    return root / str(old.path), str(old.sha256).lower()
 
 
 def read_old(source: Path) -> Iterator[Old]:
@@ -113,15 +155,9 @@ def _object(text: object) -> dict[str, Any]:
 def _adopt(
     ledger: Ledger, batch: list[Old], scope: Scope, take: Take, root: Path, owner: str, total: Backfilled
 ) -> Backfilled:
-    requests, olds, refused = [], [], list(total.refused)
-    for old in batch:
-        try:
-            requests.append(download_request(old.url, work_id=old.work_id, artifact_id=old.artifact_id))
-            olds.append(old)
-        except BadInput as error:
-            refused.append(f"{old.work_id!r}, {old.artifact_id!r}: {error}")
+    requests, olds, refused = _requests(batch)
     planned = ledger.plan(scope, requests)
-    known = sum(item.status in (Status.COMPLETED, Status.SKIPPED) for item in planned)
+    known = sum(item.status in (_COMPLETED, _SKIPPED) for item in planned)
     wanted = {item.job_id: old for item, old in zip(planned, olds, strict=True) if item.status is Status.PENDING}
     files = {job_id: root / old.path for job_id, old in wanted.items() if old.path and old.sha256}
     leases = ledger.claim(
@@ -132,7 +168,13 @@ def _adopt(
         job_ids=[j for j in files if files[j].is_file()],
         defaults=_FREE,
     )
-    ended = [(lease, _verified(lease, files[lease.job_id], str(wanted[lease.job_id].sha256), take)) for lease in leases]
+    ended: list[tuple[Lease, Outcome]] = []
+    renewed_at = ledger.now()
+    for lease in leases:
+        if ledger.now() - renewed_at > _RENEW:  # large files may take longer than one lease
+            ledger.renew(leases, _TTL_S)
+            renewed_at = ledger.now()
+        ended.append((lease, _verified(lease, files[lease.job_id], str(wanted[lease.job_id].sha256), take)))
     done = sum(
         not isinstance(answer, LongshoreError) and answer.status is Status.COMPLETED for answer in ledger.settle(ended)
     )
@@ -141,7 +183,7 @@ def _adopt(
         adopted=total.adopted + done,
         planned=total.planned + len(wanted) - done,
         known=total.known + known,
-        refused=tuple(refused),
+        refused=total.refused + refused,
     )
 
 
@@ -152,4 +194,5 @@ def _verified(lease: Lease, path: Path, sha256: str, take: Take) -> Outcome:
     except (LongshoreError, OSError):
         return Released("interrupted")
     facts = {"backfill": path.name}
-    return Completed((NewArtifact(blob),), facts=facts) if blob.sha256 == sha256.lower() else Released("interrupted")
+    made = NewArtifact(blob, name=path.name)
+    return Completed((made,), facts=facts) if blob.sha256 == sha256.lower() else Released("interrupted")

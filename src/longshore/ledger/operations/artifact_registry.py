@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from longshore.domain.identity.keys import op_key
+from longshore.domain.identity.labels import labels_of
 from longshore.domain.identity.object_versions import caller_of
 from longshore.domain.kinds import kind_of
 from longshore.domain.model import Lease, NewArtifact, Scope
@@ -118,6 +119,14 @@ def _rounds(rows: Sequence[Row]) -> list[list[Row]]:
 
 def _insert_artifacts(tx: Tx, results: Sequence[Result], previous: dict[str, str]) -> None:
     tx.send("artifact_insert", [row for result in results for row in _artifact_rows(result, previous, tx.now)])
+    labels = [
+        (*lease.scope, name, value, artifact_id)
+        for (lease, _, _), made in results
+        for artifact_id, new in made
+        if new.metadata
+        for name, value in labels_of(redacted(new.metadata))
+    ]
+    tx.send("artifact_label", labels)
     links = [
         (*lease.scope, lease.job_id, new.role, place, artifact_id)
         for (lease, _, _), made in results

@@ -20,6 +20,7 @@ from longshore.domain.settings import HostsSettings
 from longshore.domain.transfer import mirrors
 from longshore.domain.transfer.mirrors import Trail
 from longshore.ledger.named_rows import JobRow
+from longshore.ledger.operations.failure_log import logged
 from longshore.ledger.operations.hosts import host_facts
 from longshore.ledger.operations.make_claimable import mark_lanes
 from longshore.ledger.operations.planning import add_counts, open_lanes
@@ -126,7 +127,8 @@ class _Batch:
 
     def _fail(self, job: Job, seq: int, reason: str, message: str) -> None:
         now = self._tx.now
-        self._ends.append((kind_of(job.job_type).failed, reason, message, None, None, 0, now, seq, job.lease_epoch))
+        debug_id = logged(job.job_id, job.lease_epoch, reason, message)
+        self._ends.append((kind_of(job.job_type).failed, reason, message, debug_id, None, 0, now, seq, job.lease_epoch))
         facts = encoded({"reason": reason, "message": message, "host": self._host})
         self._events.append((*job.scope, job.job_id, "failed", now, facts))
         self.failed.append(FailedWithHost(job.scope, job.job_id, job.request.url, reason, message, job.attempts))

@@ -34,6 +34,7 @@ from longshore.domain.policy.host_limits import NEVER
 from longshore.domain.settings import HostsSettings
 from longshore.errors import BadInput
 from longshore.ledger.named_rows import JobRow
+from longshore.ledger.operations.failure_log import logged
 from longshore.ledger.operations.hosts import Allowances
 from longshore.ledger.operations.make_claimable import expire_and_promote
 from longshore.ledger.operations.planning import add_counts
@@ -224,13 +225,13 @@ def _fail_spent(tx: Tx, work: Claiming) -> None:
     if not work.spent:
         return
     rows, work.spent = work.spent, []
-    text = f"started {work.max_claims} times without an end"
+    why, text = "max_claims", f"started {work.max_claims} times without an end"
     ends = [
-        (kind_of(row.job_type).failed, "max_claims", text, None, None, 0, tx.now, row.seq, row.lease_epoch)
-        for row in rows
+        (kind_of(row.job_type).failed, why, text, logged(row.job_id, row.lease_epoch, why, text), None, 0, tx.now, *end)
+        for row, end in ((row, (row.seq, row.lease_epoch)) for row in rows)
     ]
     tx.send("end_failed", ends)
-    facts = encoded({"reason": "max_claims", "message": text})
+    facts = encoded({"reason": why, "message": text})
     tx.send("event_insert", [(row.tenant_id, row.project_id, row.job_id, "failed", tx.now, facts) for row in rows])
     changes: Counter[tuple[str, str, str]] = Counter()
     for row in rows:

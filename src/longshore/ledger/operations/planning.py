@@ -10,7 +10,8 @@ from operator import itemgetter
 from typing import Final, Literal
 
 from longshore.domain.identity.expectations import Result, contradiction, is_answer, login_key, own_key
-from longshore.domain.identity.keys import check_text
+from longshore.domain.identity.keys import check_params, check_text
+from longshore.domain.identity.labels import labels_of
 from longshore.domain.identity.object_versions import caller_of
 from longshore.domain.identity.requests import download_request
 from longshore.domain.kinds import KINDS, kind_of
@@ -172,6 +173,8 @@ def _check(request: JobRequest) -> None:
         raise BadInput("priority must be a whole number from -1000000 to 1000000")
     if request.max_attempts is not None and (type(request.max_attempts) is not int or request.max_attempts < 1):
         raise BadInput("max_attempts must be a whole number from 1")
+    if request.params and kind_of(request.job_type).declared:
+        check_params(request.params)
 
 
 def _known(tx: Tx, scope: Scope, requests: Sequence[JobRequest]) -> Known:
@@ -302,6 +305,13 @@ def _insert(tx: Tx, scope: Scope, make: Sequence[tuple[int, JobRequest, str | No
         if jobs:
             hooks.planned(tx, scope, jobs)
     _link_inputs(tx, scope, [(job_id, request.inputs) for (_, request, _), job_id in zip(make, ids, strict=True)])
+    labels = [
+        (*scope, name, value, job_id)
+        for (_, request, _), job_id in zip(make, ids, strict=True)
+        if request.params and kind_of(request.job_type).declared
+        for name, value in labels_of(request.params)
+    ]
+    tx.send("plan_label", labels)
     tx.send("count_add", [(*scope, Status.PENDING.value, len(make))])
     return ids
 

@@ -30,11 +30,12 @@ from longshore.domain.model import SECOND, JobRequest, Lease, NewArtifact, Statu
 from longshore.domain.outcomes import Blame, Canceled, Completed, Deferred, Failed, Outcome, Released, Reused
 from longshore.domain.policy.host_limits import STALE
 from longshore.domain.policy.redaction import safe_text
-from longshore.domain.reasons import reason_named
+from longshore.domain.reasons import is_code, reason_named
 from longshore.errors import BadInput, LongshoreError
 from longshore.ledger.event_facts import facts_text
 from longshore.ledger.named_rows import FencedRow
 from longshore.ledger.operations.artifact_registry import register, reuse
+from longshore.ledger.operations.failure_log import logged
 from longshore.ledger.operations.fencing import fence, lost
 from longshore.ledger.operations.make_claimable import free_slots, mark_lanes
 from longshore.ledger.operations.planning import add_counts, open_lanes
@@ -42,6 +43,7 @@ from longshore.ledger.operations.stages import finalize
 from longshore.ledger.records import Settled
 from longshore.ledger.rows import by_tenant
 from longshore.ledger.transaction import Row, Tx
+from longshore.ledger.user_tables import Hook, UserTx, completed_job, failed
 
 Ended = tuple[int, Lease, FencedRow, Outcome]
 _WORDS: Final = {status: status.value for status in Status}
@@ -54,11 +56,36 @@ def settle(tx: Tx, ended: Sequence[tuple[Lease, Outcome]]) -> list[Settled | Lon
         tx.enter(tenant)
         held = fence(tx, [lease for _, (lease, _) in group])
         batch = Batch(tx, answer)
+        hooked: list[Ended] = []
         for index, (lease, outcome) in group:
             row = held.take(lease)
-            batch.add(index, lease, row, outcome)
+            if row is not None and row.job_type in tx.hooks and isinstance(outcome, Completed):
+                hooked.append((index, lease, row, outcome))
+            else:
+                batch.add(index, lease, row, outcome)
         batch.write()
+        for item in hooked:
+            _complete_with_hook(tx, answer, item)
     return [item for item in answer if item is not None]
+
+
+def _complete_with_hook(tx: Tx, answer: list[Settled | LongshoreError | None], item: Ended) -> None:
+    """Complete one job together with what its type's hook writes: both, or neither."""
+    index, lease, row, outcome = item
+    hook: Hook = tx.hooks[row.job_type]
+    assert isinstance(outcome, Completed)
+
+    def complete() -> None:
+        batch = Batch(tx, answer)
+        batch.add(index, lease, row, outcome)
+        batch.write()
+        settled = answer[index]
+        if isinstance(settled, Settled):
+            done = completed_job(lease, lease.job.request, settled, outcome.artifacts, tx.now)
+            hook(UserTx(tx), done)
+
+    if (error := tx.attempt(complete)) is not None:
+        answer[index] = failed(hook, error)
 
 
 class Batch:
@@ -187,8 +214,9 @@ class Batch:
             kind = kind_of(row.job_type)
             message = safe_text(outcome.message, limit=2_000)
             why = outcome.reason if kind.external else None
-            ends.append((kind.failed, outcome.reason, message, outcome.debug_id, why, 1, tx.now, row.seq, lease.epoch))
-            facts = {"epoch": lease.epoch, "reason": outcome.reason, "message": message, "debug_id": outcome.debug_id}
+            debug_id = logged(lease.job_id, lease.epoch, outcome.reason, message, outcome.debug_id)
+            ends.append((kind.failed, outcome.reason, message, debug_id, why, 1, tx.now, row.seq, lease.epoch))
+            facts = {"epoch": lease.epoch, "reason": outcome.reason, "message": message, "debug_id": debug_id}
             self._end(item, Status.FAILED, kind.failed, facts_text({**facts, **outcome.facts}))
             if outcome.blames is not None:
                 self._blame(outcome.blames)
@@ -298,7 +326,7 @@ def _check(row: FencedRow, outcome: Outcome) -> None:
     """Refuse an outcome that the job's type or stage does not allow, or whose reason is unknown."""
     kind = kind_of(row.job_type)
     if isinstance(outcome, (Failed, Deferred, Released)):
-        _check_reason(outcome)
+        _check_reason(outcome, kind)
     if isinstance(outcome, Reused):
         if kind.skipped is None:
             raise BadInput(f"a {row.job_type} job is never skipped")
@@ -311,9 +339,10 @@ def _check(row: FencedRow, outcome: Outcome) -> None:
         raise BadInput(f"an outcome is one of domain.outcomes, not {type(outcome).__name__}")
 
 
-def _check_reason(outcome: Failed | Deferred | Released) -> None:
+def _check_reason(outcome: Failed | Deferred | Released, kind: JobKind) -> None:
     try:
-        reason_named(outcome.reason)
+        if not (kind.declared and is_code(outcome.reason)):
+            reason_named(outcome.reason)
     except (KeyError, AttributeError, TypeError):
         raise BadInput(f"unknown reason {outcome.reason!r}") from None
     if not isinstance(getattr(outcome, "message", ""), str):

@@ -20,6 +20,8 @@ from longshore.domain.torrents.sync_rules import PollState, progress_of
 from longshore.errors import Conflict, LeaseLost, LongshoreError, NotFound
 from longshore.ledger.operations.book_assets import recompute_book
 from longshore.ledger.operations.effects import confirm
+from longshore.ledger.operations.failed_releases import check_release, release_failed, release_succeeded, releases_of
+from longshore.ledger.operations.failure_log import logged
 from longshore.ledger.operations.planning import add_counts, plan
 from longshore.ledger.operations.settling import settle
 from longshore.ledger.queries.torrents import Tracked, named, torrent, tracked, watch_text
@@ -61,6 +63,7 @@ def start_torrent(tx: Tx, request: TorrentRequest) -> Started:
     tx.enter(scope.tenant_id)
     active = _active(tx, request)
     if active is None:
+        check_release(tx, request)
         wanted = JobRequest(
             TORRENT,
             None,
@@ -138,11 +141,14 @@ def _note(tx: Tx, note: Noted) -> bool:
             now=tx.now,
             reason=note.reason,
             message=message,
+            debug_id=logged(job.job_id, job.row_version, note.reason, message),
             first_not_found_at=missing,
         )
         if won:
             tx.run("torrent_retire", **name, watch=watch_text(watch))
             _moved(tx, job, "failed", {"reason": note.reason, "message": message})
+            releases = releases_of(job.source, job.identity, note.identity)
+            release_failed(tx, job.scope, (job.book_id, job.media_type), releases, job.job_id, note.reason, message)
         return bool(won)
     if note.stage != job.stage:
         check_move(TORRENT, job.job_id, job.stage, note.stage)
@@ -237,6 +243,9 @@ def complete_torrent(
         now=tx.now,
     )
     recompute_book(tx, lease.scope, str(request.book_id))
+    known = torrent(tx, lease.scope, lease.job_id)
+    releases = releases_of(known.source, known.identity)
+    release_succeeded(tx, lease.scope, (known.book_id, known.media_type), releases)
     tx.run("torrent_retire", **named(lease.scope, lease.job_id), watch=watch_text(watch))
     return settled
 

@@ -7,11 +7,12 @@ still name a next one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from longshore.domain.identity.keys import check_text
+from longshore.domain.identity.labels import wanted_labels
 from longshore.domain.kinds import kind_of
 from longshore.domain.model import Artifact, Job, Micros, Scope, Status
 from longshore.errors import BadInput
@@ -29,7 +30,11 @@ _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs. Nothing named means all; `url` and `canonical_url` are the same."""
+    """Which jobs. Nothing named means all; `url` and `canonical_url` are the same.
+
+    `parameters`: jobs of declared types with these values at the top level of their parameters. `metadata`: jobs with a
+    result whose metadata has these values. Both are looked up by an index.
+    """
 
     status: Status | None = None
     statuses: tuple[Status, ...] = ()
@@ -43,6 +48,8 @@ class JobFilter:
     run_id: str | None = None
     updated_after: Micros | None = None
     oldest_first: bool = False
+    parameters: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] | None = None
 
     def wanted_statuses(self) -> tuple[Status, ...]:
         """Return the statuses that can match, all of them when none is named."""
@@ -51,7 +58,7 @@ class JobFilter:
 
     def reads_many(self) -> bool:
         """Return whether rows are read that do not match: only the status has counters and an order of its own."""
-        return any(value is not None for value in self.params().values())
+        return bool(self.parameters or self.metadata) or any(value is not None for value in self.params().values())
 
     def params(self) -> dict[str, Any]:
         """Return the parameters of the statements' common part."""
@@ -69,17 +76,18 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class ArtifactFilter:
-    """Which artifacts."""
+    """Which artifacts. `metadata`: those with these values at the top level of their metadata, looked up by an index."""
 
     sha256: str | None = None
     url: str | None = None
     work_id: str | None = None
     artifact_type: str | None = None
     availability: str | None = None
+    metadata: Mapping[str, Any] | None = None
 
     def reads_many(self) -> bool:
         """Return whether rows may be read that do not match."""
-        return any((self.url, self.work_id, self.artifact_type, self.availability))
+        return any((self.url, self.work_id, self.artifact_type, self.availability, self.metadata))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +122,9 @@ def _rows(tx: Tx, scope: Scope, wanted: JobFilter, edge: int, limit: int) -> tup
     """Return the rows of one page and the edge of the next."""
     where = scope_values(tx, scope) | wanted.params() | {"edge": edge, "many": limit + 1}
     order = "oldest" if wanted.oldest_first else "newest"
+    if wanted.parameters or wanted.metadata:
+        rows = [JobRow._make(row) for row in tx.all(f"jobs_of_labels_{order}", **_labels(wanted), **where)]
+        return rows[:limit], rows[limit - 1].seq if len(rows) > limit else None
     if wanted.work_id is not None and "://" not in wanted.work_id:
         named = encoded([status.value for status in wanted.wanted_statuses()])
         rows = [JobRow._make(row) for row in tx.all(f"jobs_of_work_{order}", statuses=named, **where)]
@@ -132,6 +143,24 @@ def _rows(tx: Tx, scope: Scope, wanted: JobFilter, edge: int, limit: int) -> tup
             if seen == scan:
                 cut.append(edge)
     return _merged(found, cut, limit, oldest=wanted.oldest_first)
+
+
+def _labels(wanted: JobFilter) -> dict[str, Any]:
+    """Return the labels that are looked up: one through its index, the others of what that finds."""
+    given = [("param", *one) for one in wanted_labels("parameter", wanted.parameters or {})]
+    given += [("metadata", *one) for one in wanted_labels("metadata", wanted.metadata or {})]
+    kind, name, value = given[0]
+    statuses = encoded([status.value for status in wanted.wanted_statuses()])
+    others = {
+        one: encoded([_label(*rest) for kind, *rest in given[1:] if kind == one]) for one in ("param", "metadata")
+    }
+    found = {"label": name, "value": value, "kind": kind, "statuses": statuses}
+    return {**found, "other_params": others["param"], "other_metadata": others["metadata"]}
+
+
+def _label(name: str, value: str) -> str:
+    """Return a label as the statements compare it."""
+    return f"{len(name)}:{name}{value}"
 
 
 _NAMED: Final = {
@@ -199,7 +228,13 @@ def artifacts(
     edge = _LAST_ID if after is None else _artifact_edge(after)
     kind = {"artifact_type": wanted.artifact_type, "availability": wanted.availability}
     many = checked_limit(limit) + 1
-    if wanted.url is not None or (wanted.work_id is not None and "://" in wanted.work_id):
+    if wanted.metadata:
+        (name, value), *others = wanted_labels("metadata", wanted.metadata)
+        if wanted.url is not None or wanted.work_id is not None:
+            raise BadInput("artifacts are looked up by their metadata, or by a URL or a work, not by both")
+        labels = {"label": name, "value": value, "others": encoded([_label(*one) for one in others])}
+        rows = tx.all("artifacts_of_label", edge=edge, many=many, sha256=wanted.sha256, **labels, **kind, **where)
+    elif wanted.url is not None or (wanted.work_id is not None and "://" in wanted.work_id):
         url = check_text("url", wanted.url or wanted.work_id)
         rows = tx.all("artifacts_of_url", url=url, edge=edge, many=many, sha256=wanted.sha256, **kind, **where)
     elif wanted.work_id is not None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from longshore.domain.kinds import kind_of
 from longshore.domain.model import Expect, Micros, Scope
 from longshore.ledger.rows import check_scope, encoded, expect_of
 from longshore.ledger.transaction import Row, Tx
+
+_WITH_RESULTS: Final = frozenset({"completed", "skipped"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +75,24 @@ def entries(
 
 
 def _all_results(tx: Tx, scope: Scope, found: list[Entry]) -> list[Entry]:
-    several = [entry.job_id for entry in found if entry.artifact_id is not None and not kind_of(entry.job_type).of_url]
+    several = [
+        entry.job_id
+        for entry in found
+        if not kind_of(entry.job_type).of_url and (entry.artifact_id is not None or entry.status in _WITH_RESULTS)
+    ]
     if not several:
         return found
     more: dict[str, list[Row]] = {}
     for row in tx.all("manifest_more", job_ids=encoded(several), **scope._asdict()):
         job_id, *_ = row
         more.setdefault(job_id, []).append(row)
-    return [one for entry in found for one in (entry, *(_further(entry, row) for row in more.get(entry.job_id, ())))]
+    answer: list[Entry] = []
+    for entry in found:
+        further = [_further(entry, row) for row in more.get(entry.job_id, ())]
+        if entry.artifact_id is not None or not further:  # the first result may be deleted, and others not
+            answer.append(entry)
+        answer += further
+    return answer
 
 
 def _further(entry: Entry, row: Row) -> Entry:

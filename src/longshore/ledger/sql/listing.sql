@@ -154,6 +154,52 @@ SELECT {job} FROM jobs AS j
    AND (CAST(:statuses AS jsonb) IS NULL OR CAST(:statuses AS jsonb) ? j.status) AND {job_filter}
  ORDER BY j.seq LIMIT :many
 
+-- jobs_of_labels_newest --
+-- Jobs with given parameters, or with results that have given metadata.
+SELECT {job}
+  FROM (SELECT p.job_id FROM job_params AS p
+         WHERE :kind = 'param' AND p.tenant_id = :tenant_id AND p.project_id = :project_id AND p.name = :label AND p.value = :value
+         UNION
+        SELECT r.job_id FROM artifact_metadata AS m
+          JOIN job_artifacts AS r ON r.tenant_id = m.tenant_id AND r.project_id = m.project_id AND r.artifact_id = m.artifact_id
+           AND r.role = 'result'
+         WHERE :kind = 'metadata' AND m.tenant_id = :tenant_id AND m.project_id = :project_id AND m.name = :label
+           AND m.value = :value) AS w
+  CROSS JOIN jobs AS j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = w.job_id AND j.seq < :edge
+   AND j.status IN (SELECT value FROM {each statuses}) AND {job_filter}
+   AND NOT EXISTS (SELECT 1 FROM {each other_params} WHERE value NOT IN (
+     SELECT length(x.name) || ':' || x.name || x.value FROM job_params AS x
+      WHERE x.tenant_id = :tenant_id AND x.project_id = :project_id AND x.job_id = j.job_id))
+   AND NOT EXISTS (SELECT 1 FROM {each other_metadata} WHERE value NOT IN (
+     SELECT length(y.name) || ':' || y.name || y.value FROM job_artifacts AS s
+       JOIN artifact_metadata AS y ON y.tenant_id = s.tenant_id AND y.project_id = s.project_id AND y.artifact_id = s.artifact_id
+      WHERE s.tenant_id = :tenant_id AND s.project_id = :project_id AND s.job_id = j.job_id AND s.role = 'result'))
+ ORDER BY j.seq DESC LIMIT :many
+
+-- jobs_of_labels_oldest --
+-- Jobs with given parameters, or with results that have given metadata.
+SELECT {job}
+  FROM (SELECT p.job_id FROM job_params AS p
+         WHERE :kind = 'param' AND p.tenant_id = :tenant_id AND p.project_id = :project_id AND p.name = :label AND p.value = :value
+         UNION
+        SELECT r.job_id FROM artifact_metadata AS m
+          JOIN job_artifacts AS r ON r.tenant_id = m.tenant_id AND r.project_id = m.project_id AND r.artifact_id = m.artifact_id
+           AND r.role = 'result'
+         WHERE :kind = 'metadata' AND m.tenant_id = :tenant_id AND m.project_id = :project_id AND m.name = :label
+           AND m.value = :value) AS w
+  CROSS JOIN jobs AS j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = w.job_id AND j.seq > :edge
+   AND j.status IN (SELECT value FROM {each statuses}) AND {job_filter}
+   AND NOT EXISTS (SELECT 1 FROM {each other_params} WHERE value NOT IN (
+     SELECT length(x.name) || ':' || x.name || x.value FROM job_params AS x
+      WHERE x.tenant_id = :tenant_id AND x.project_id = :project_id AND x.job_id = j.job_id))
+   AND NOT EXISTS (SELECT 1 FROM {each other_metadata} WHERE value NOT IN (
+     SELECT length(y.name) || ':' || y.name || y.value FROM job_artifacts AS s
+       JOIN artifact_metadata AS y ON y.tenant_id = s.tenant_id AND y.project_id = s.project_id AND y.artifact_id = s.artifact_id
+      WHERE s.tenant_id = :tenant_id AND s.project_id = :project_id AND s.job_id = j.job_id AND s.role = 'result'))
+ ORDER BY j.seq LIMIT :many
+
 -- failures_left --
 SELECT COALESCE(sum(n), 0) FROM failure_counts WHERE tenant_id = :tenant_id AND project_id = :project_id
 
@@ -264,6 +310,17 @@ SELECT {artifact} FROM v
   JOIN artifacts AS a ON a.tenant_id = :tenant_id AND a.project_id = :project_id AND a.artifact_id = v.artifact_id
  WHERE a.artifact_id < :edge AND {artifact_filter}
  ORDER BY a.artifact_id DESC LIMIT :many
+
+-- artifacts_of_label --
+-- Artifacts with given metadata.
+SELECT {artifact} FROM artifact_metadata AS m
+  JOIN artifacts AS a ON a.tenant_id = m.tenant_id AND a.project_id = m.project_id AND a.artifact_id = m.artifact_id
+ WHERE m.tenant_id = :tenant_id AND m.project_id = :project_id AND m.name = :label AND m.value = :value
+   AND m.artifact_id < :edge AND {artifact_filter}
+   AND NOT EXISTS (SELECT 1 FROM {each others} WHERE value NOT IN (
+     SELECT length(x.name) || ':' || x.name || x.value FROM artifact_metadata AS x
+      WHERE x.tenant_id = :tenant_id AND x.project_id = :project_id AND x.artifact_id = a.artifact_id))
+ ORDER BY m.artifact_id DESC LIMIT :many
 
 -- artifacts_of_work --
 SELECT DISTINCT {artifact} FROM jobs AS j

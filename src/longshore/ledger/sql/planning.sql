@@ -95,6 +95,11 @@ VALUES (:tenant_id, :project_id, :job_id, :job_type, 'pending', :stage, :ready, 
   :idempotency_key, :work_id, :source_ref, :url, :canonical_url, :host, :request, :max_attempts, :run_id, :request_id,
   :retry_of, :user_id, :book_id, :media_type, :source)
 
+-- plan_label (tenant_id, project_id, name, value, job_id) --
+-- What a job of a declared type can be looked up by.
+INSERT INTO job_params (tenant_id, project_id, name, value, job_id)
+VALUES (:tenant_id, :project_id, :name, :value, :job_id)
+
 -- plan_inputs (tenant_id, project_id, job_id, ordinal, artifact_id) --
 INSERT INTO job_artifacts (tenant_id, project_id, job_id, role, ordinal, artifact_id)
 VALUES (:tenant_id, :project_id, :job_id, 'input', :ordinal, :artifact_id)

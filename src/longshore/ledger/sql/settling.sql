@@ -85,6 +85,11 @@ INSERT INTO artifacts (tenant_id, project_id, artifact_id, artifact_type, storag
 VALUES (:tenant_id, :project_id, :artifact_id, :artifact_type, :storage_backend, :storage_pointer, :content_type,
   :byte_size, :sha256, :schema_version, :name, :metadata, :now, :created_by_job_id, :previous_id)
 
+-- artifact_label (tenant_id, project_id, name, value, artifact_id) --
+-- What the artifact can be looked up by.
+INSERT INTO artifact_metadata (tenant_id, project_id, name, value, artifact_id)
+VALUES (:tenant_id, :project_id, :name, :value, :artifact_id)
+
 -- job_artifact_insert (tenant_id, project_id, job_id, role, ordinal, artifact_id) --
 INSERT INTO job_artifacts (tenant_id, project_id, job_id, role, ordinal, artifact_id)
 VALUES (:tenant_id, :project_id, :job_id, :role, :ordinal, :artifact_id)

@@ -109,7 +109,7 @@ SELECT {job} FROM jobs j
 
 -- torrent_fail --
 UPDATE jobs SET row_version = row_version + 1, updated_at = :now, status = 'failed', stage = 'failed', failed_at = :now,
-       error_code = :reason, failure_reason = :reason, error_message_safe = :message,
+       error_code = :reason, failure_reason = :reason, error_message_safe = :message, error_debug_id = :debug_id,
        first_not_found_at = :first_not_found_at
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND row_version = :row_version
    AND lease_owner IS NULL AND (status = 'pending' OR status = 'processing')
@@ -211,3 +211,34 @@ SELECT b.state, m.status, m.storage_path, m.artifact_id, m.job_id
 -- book_state --
 UPDATE books SET state = :state, updated_at = :now
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND book_id = :book_id
+
+-- books_page --
+SELECT b.book_id, b.state, b.updated_at FROM books b
+ WHERE b.tenant_id = :tenant_id AND b.project_id = :project_id AND b.book_id > :after
+ ORDER BY b.book_id LIMIT :many
+
+-- book_one --
+SELECT b.book_id, b.state, b.updated_at FROM books b
+ WHERE b.tenant_id = :tenant_id AND b.project_id = :project_id AND b.book_id = :book_id
+
+-- assets_of_books --
+SELECT m.book_id, m.media_type, m.status, m.artifact_id, m.job_id, m.updated_at FROM media_assets m
+ WHERE m.tenant_id = :tenant_id AND m.project_id = :project_id AND m.book_id IN (SELECT value FROM {each book_ids})
+ ORDER BY m.book_id, m.media_type
+
+-- release_failed (tenant_id, project_id, book_id, media_type, release, job_id, reason, message, now) --
+INSERT INTO failed_releases (tenant_id, project_id, book_id, media_type, release, job_id, reason, message, failed_at)
+VALUES (:tenant_id, :project_id, :book_id, :media_type, :release, :job_id, :reason, :message, :now)
+ON CONFLICT (tenant_id, project_id, book_id, media_type, release) DO UPDATE
+   SET job_id = excluded.job_id, reason = excluded.reason, message = excluded.message, failed_at = excluded.failed_at
+
+-- release_known --
+SELECT f.job_id, f.reason, f.message FROM failed_releases f
+ WHERE f.tenant_id = :tenant_id AND f.project_id = :project_id AND f.book_id = :book_id AND f.media_type = :media_type
+   AND f.release IN (SELECT value FROM {each releases})
+ ORDER BY f.failed_at DESC LIMIT 1
+
+-- release_forgiven (tenant_id, project_id, book_id, media_type, release) --
+DELETE FROM failed_releases
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND book_id = :book_id AND media_type = :media_type
+   AND release = :release

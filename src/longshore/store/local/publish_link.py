@@ -17,7 +17,9 @@ from stat import S_ISREG
 from typing import Final
 
 from longshore import failpoints
+from longshore.store import blob_names
 from longshore.store.api import Staged
+from longshore.store.base_store import extension_of
 from longshore.store.durability import filesystem
 from longshore.store.records import Problem
 from longshore.store.staging.area import Staging
@@ -104,3 +106,12 @@ def problem_of(file: str, directory: int, item: Staged) -> Problem | None:
             return problem_with(blob, item.sha256, item.size_bytes)
         except OSError as error:
             return filesystem.unreadable(error)
+
+
+def name_in(directory: int, item: Staged) -> str:
+    """Return the name of an item's blob: the one that it has already, if an earlier version named this type differently."""
+    ext = extension_of(item)
+    former = blob_names.FORMER.get(ext)
+    if former is not None and filesystem.exists(item.sha256 + former, directory):
+        return item.sha256 + former
+    return item.sha256 + ext

@@ -28,7 +28,6 @@ from longshore.store.api import Staged
 from longshore.store.base_store import (
     BaseStore,
     check_part,
-    extension_of,
     note_barrier,
     tell_damaged,
     write_small,
@@ -37,7 +36,7 @@ from longshore.store.durability import filesystem
 from longshore.store.durability.barriers import Barrier, Barriers
 from longshore.store.local.blob_directories import BlobDirectories, Shard
 from longshore.store.local.layout import any_tenant, sizes
-from longshore.store.local.publish_link import REPAIR, Linker, problem_of
+from longshore.store.local.publish_link import REPAIR, Linker, name_in, problem_of
 from longshore.store.local.shared_bytes import SharedBytes
 from longshore.store.local.wrong_shards import rehome
 from longshore.store.records import Problem, Quarantined, StoredBlob
@@ -212,7 +211,7 @@ class LocalStore(BaseStore):
         for index, item in group:
             if item.staged_as is None:
                 continue
-            file = item.sha256 + extension_of(item)
+            file = name_in(directory, item)
             try:
                 held, action = self._publish(item, file, directory, aim)
             except OSError as error:

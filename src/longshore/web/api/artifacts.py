@@ -19,7 +19,7 @@ from longshore.errors import BadInput, BlobDamaged, NotFound
 from longshore.ledger.queries import listing, lookup
 from longshore.store.verify_blob import proven_pieces
 from longshore.web import queries
-from longshore.web.api.common import After, Limit, PathId, Serving, request_id, router
+from longshore.web.api.common import After, Limit, Metadata, PathId, Serving, labels, request_id, router
 from longshore.web.api.models import ArtifactOut, ArtifactPage, Provenance, UploadAnswer
 from longshore.web.api.uploads import upload as take
 from longshore.web.problems import Problem
@@ -45,11 +45,16 @@ async def list_artifacts(
     url: Annotated[str | None, Query(max_length=65_536)] = None,
     work_id: Annotated[str | None, Query(max_length=65_536)] = None,
     artifact_type: Annotated[str | None, Query(max_length=128)] = None,
+    metadata: Metadata = None,
     after: After = None,
 ) -> View:
     """List artifacts, newest first."""
     wanted = listing.ArtifactFilter(
-        sha256=sha256.lower() if sha256 else None, url=url, work_id=work_id, artifact_type=artifact_type
+        sha256=sha256.lower() if sha256 else None,
+        url=url,
+        work_id=work_id,
+        artifact_type=artifact_type,
+        metadata=labels(metadata),
     )
     page = await service.search(caller.token, wanted, listing.artifacts, caller.scope, wanted, after=after, limit=limit)
     return {"artifacts": [artifact_view(one) for one in page.items], "next": page.next}

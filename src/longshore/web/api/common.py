@@ -6,6 +6,7 @@ import hashlib
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request
+from pydantic import Field
 
 from longshore.web.api.models import Id, ProblemOut
 from longshore.web.problems import MEDIA_TYPE, Problem
@@ -63,6 +64,14 @@ RequestKey = Annotated[
     ),
 ]
 PathId = Id
+Labels = Annotated[list[Annotated[str, Field(max_length=1024, pattern="^[^=]+=")]] | None, Query(max_length=8)]
+Metadata = Annotated[Labels, Query(description="`name=value` at the top level of an artifact's metadata; repeatable")]
+Parameter = Annotated[Labels, Query(description="`name=value` at the top level of a job's parameters; repeatable")]
+
+
+def labels(given: list[str] | None) -> dict[str, str] | None:
+    """Split `name=value` pairs."""
+    return dict(one.split("=", 1) for one in given) if given else None
 
 
 def request_id(request: Request) -> str:

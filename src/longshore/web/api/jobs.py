@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import Query, Request, Response
 
@@ -20,7 +20,20 @@ from longshore.ledger.operations import artifact_registry, idempotency_keys, pla
 from longshore.ledger.queries import listing, lookup
 from longshore.ledger.transaction import Tx
 from longshore.web import queries
-from longshore.web.api.common import After, Limit, PathId, RequestKey, Serving, Wait, fingerprint, request_id, router
+from longshore.web.api.common import (
+    After,
+    Limit,
+    Metadata,
+    Parameter,
+    PathId,
+    RequestKey,
+    Serving,
+    Wait,
+    fingerprint,
+    labels,
+    request_id,
+    router,
+)
 from longshore.web.api.models import BulkIn, BulkOut, JobAnswer, JobDetail, JobIn, JobOut, JobPage
 from longshore.web.bulk_retry_cancel import act_on_all
 from longshore.web.problems import Problem
@@ -31,6 +44,7 @@ from longshore.web.service import Service
 from longshore.worker.kinds.custom.job_types import JobType, known_types, own_key
 
 failpoints.declare("web.planned")
+DERIVED: Final = "\0derived"  # (compared by identity) stands for the key of a custom job until its inputs are known
 routes = router("jobs", 404, 409, 413, 422)
 
 
@@ -60,7 +74,7 @@ def to_request(body: JobIn, asked_by: str) -> JobRequest:
         raise BadInput(f"a job of type {body.job_type} has its own route")
     return JobRequest(
         job_type=body.job_type,
-        key=body.key,
+        key=DERIVED if "key" not in body.model_fields_set else body.key,
         name=body.name,
         priority=body.priority,
         params=body.params,
@@ -87,12 +101,15 @@ def unknown_type(request: JobRequest, types: Types) -> str | None:
 
 
 def keyed(tx: Tx, scope: Scope, request: JobRequest, types: Types) -> JobRequest:
-    """Return the idempotency key of a custom job without one: a hash of its inputs' bytes and its parameters."""
-    if request.key is not None:
+    """Complete the request of a custom job. A key that was not given is a hash of its inputs' bytes and its parameters."""
+    if kind_of(request.job_type).of_url:
+        return request
+    request = replace(request, max_attempts=types[request.job_type].max_attempts)
+    if request.key is not DERIVED:
         return request
     hashes = [lookup.artifact(tx, scope, artifact_id).sha256 for artifact_id in request.inputs]
     key = own_key(scope, request.job_type, hashes, dict(request.params), types)
-    return replace(request, key=key, max_attempts=types[request.job_type].max_attempts)
+    return replace(request, key=key)
 
 
 def _planned(planned: Planned) -> View:
@@ -178,12 +195,14 @@ async def list_jobs(
     work_id: Annotated[str | None, Query(max_length=65_536)] = None,
     job_type: Annotated[str | None, Query(max_length=128)] = None,
     run_id: Annotated[str | None, Query(max_length=1024)] = None,
+    parameter: Parameter = None,
+    metadata: Metadata = None,
     after: After = None,
 ) -> View:
     """List jobs, newest first."""
-    wanted = listing.JobFilter(
-        status=status, reason=reason, host=host, url=url, work_id=work_id, job_type=job_type, run_id=run_id
-    )
+    named = {"status": status, "reason": reason, "host": host, "url": url, "work_id": work_id}
+    looked_up = {"parameters": labels(parameter), "metadata": labels(metadata)}
+    wanted = listing.JobFilter(job_type=job_type, run_id=run_id, **named, **looked_up)  # type: ignore[arg-type]
     page = await service.job_page(caller.token, wanted, after, limit)
     if page.next:
         response.headers["Link"] = f'<?after={page.next}&limit={limit}>; rel="next"'

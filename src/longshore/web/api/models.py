@@ -53,7 +53,9 @@ class JobIn(Taken):
     job_type: Id = "download"
     inputs: list[Id] = Field(default_factory=list, max_length=1000, description="artifact ids (custom job types)")
     key: Short | None = Field(
-        default=None, description="idempotency key of a custom job type; derived from inputs and params if absent"
+        default=None,
+        description="idempotency key of a custom job type; derived from inputs and params if absent; with null, every"
+        " request is a new job that runs",
     )
     again: Literal["never", "failed", "always"] = Field(
         default="never",
@@ -107,6 +109,41 @@ class JobOut(BaseModel):
     updated_at: When
     completed_at: When | None
     failed_at: When | None
+
+
+class TorrentOut(JobOut):
+    """The current state of a torrent job."""
+
+    torrent_name: str | None
+    client_state: str | None = Field(description="the client's own word")
+    substate: str | None
+    note: str | None = Field(description="why it does not go on, or was not imported yet")
+
+
+class AssetOut(BaseModel):
+    """One medium of a book."""
+
+    media_type: str
+    status: Literal["available", "missing", "removed"]
+    artifact_id: str | None = Field(description="of several files, the one that stands for them")
+    job_id: str | None = Field(description="the job whose results are the asset's files")
+    updated_at: When
+
+
+class BookOut(BaseModel):
+    """A book with its assets."""
+
+    book_id: str
+    state: Literal["Archive", "Library"]
+    updated_at: When
+    assets: list[AssetOut]
+
+
+class BookPage(BaseModel):
+    """One page of books."""
+
+    books: list[BookOut]
+    next: str | None
 
 
 class JobAnswer(BaseModel):
@@ -176,6 +213,42 @@ class ArtifactOut(BaseModel):
     created_by_job_id: str | None
     availability: str
     previous_id: str | None
+
+
+class ArtifactFilterIn(Taken):
+    """Which artifacts."""
+
+    sha256: Sha256 | None = None
+    url: Text | None = None
+    work_id: Text | None = None
+    artifact_type: Id | None = None
+    metadata: dict[Short, str | bool | int | float] | None = Field(default=None, max_length=8)
+
+
+class DeleteIn(Taken):
+    """Artifacts to delete: named ones, or all that match."""
+
+    artifact_ids: list[Id] | None = Field(default=None, min_length=1, max_length=10_000)
+    filter: ArtifactFilterIn | None = None
+    expected_count: int | None = Field(
+        default=None,
+        ge=0,
+        le=1 << 53,
+        description="respond with 409 if the number of matching artifacts differs; required with a filter",
+    )
+    why: Short | None = Field(default=None, description="reason, for the tombstones and the audit log")
+
+
+class DeleteOut(BaseModel):
+    """The result of a deletion."""
+
+    count: int = Field(description="number of deleted artifacts")
+    artifact_ids: list[str] = Field(description="the first 1,000 of them")
+    freed_bytes: int = Field(description="bytes to which nothing refers any more")
+    used: dict[str, str] = Field(
+        description="artifacts that were not deleted, each with the unfinished job that needs it"
+    )
+    unknown: list[str] = Field(description="ids that do not exist")
 
 
 class JobDetail(BaseModel):
@@ -320,6 +393,9 @@ class TorrentIn(Taken):
     user_id: Id
     book_id: Id
     media_type: Id
+    again: bool = Field(
+        default=False, description="also if this release failed before for the same book and media type"
+    )
 
 
 class TokenIn(Taken):

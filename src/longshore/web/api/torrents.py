@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from fastapi import Response
+from typing import Annotated, Any
+
+from fastapi import Path, Response
 
 from longshore.domain.kinds import ACTIVE, TORRENT, Status
 from longshore.domain.model import Job, Scope
 from longshore.ledger.operations.torrents import start_torrent, want_cancel
 from longshore.ledger.queries import listing, lookup
+from longshore.ledger.queries.books import Book, book, books
+from longshore.ledger.queries.torrents import torrent
 from longshore.web.api.common import After, Limit, PathId, Serving, not_found, router
-from longshore.web.api.models import BulkOut, JobAnswer, JobOut, JobPage, TorrentIn
+from longshore.web.api.models import BookOut, BookPage, BulkOut, JobAnswer, JobPage, TorrentIn, TorrentOut
+from longshore.web.dashboard.render import stamp
 from longshore.web.security.auth import Reader, Writer
 from longshore.web.serializers import View, job_view
 from longshore.web.service import Service
 from longshore.worker.kinds.torrent.service import request_of
 
 routes = router("torrents", 404, 409, 422)
+BookId = Annotated[str, Path(min_length=1, max_length=1024)]
 
 
 @routes.get("/torrents", response_model=JobPage)
@@ -36,9 +42,8 @@ async def list_torrents(
 )
 async def create_torrent(body: TorrentIn, response: Response, caller: Writer, service: Serving) -> View:
     """Start a torrent for a book. The same request again returns the same job; the sync adds it to the client."""
-    asked = request_of(
-        caller.scope, body.source, user_id=body.user_id, book_id=body.book_id, media_type=body.media_type
-    )
+    named: dict[str, Any] = {"user_id": body.user_id, "book_id": body.book_id, "media_type": body.media_type}
+    asked = request_of(caller.scope, body.source, again=body.again, **named)
     started = await service.ledger.write_async(start_torrent, asked)
     caller.noted.update(act="add", count=int(started.created), job_id=started.job_id)
     job = await service.ledger.read_async(lookup.job, caller.scope, started.job_id)
@@ -54,10 +59,41 @@ async def _torrent(service: Service, scope: Scope, job_id: str) -> Job:
     return job
 
 
-@routes.get("/torrents/{job_id}", response_model=JobOut)
+@routes.get("/torrents/{job_id}", response_model=TorrentOut)
 async def show_torrent(job_id: PathId, caller: Reader, service: Serving) -> View:
-    """Show one torrent job."""
-    return job_view(await _torrent(service, caller.scope, job_id))
+    """Show one torrent job. `note` says why it does not go on, or why a finished torrent was not imported yet."""
+    job = await _torrent(service, caller.scope, job_id)
+    watch = (await service.ledger.read_async(torrent, caller.scope, job_id)).watch
+    told = {"client_state": watch.state or None, "substate": watch.substate or None, "note": watch.note}
+    return {**job_view(job), **told, "torrent_name": watch.name or None}
+
+
+@routes.get("/books", response_model=BookPage)
+async def list_books(caller: Reader, service: Serving, limit: Limit, after: After = None) -> View:
+    """List books with their assets, in the order of their ids."""
+    found = await service.ledger.read_async(books, caller.scope, after=after or "", limit=limit + 1)
+    page = found[:limit]
+    return {"books": [_book(one) for one in page], "next": page[-1].book_id if len(found) > limit else None}
+
+
+@routes.get("/books/{book_id}", response_model=BookOut)
+async def show_book(book_id: BookId, caller: Reader, service: Serving) -> View:
+    """Show one book with its assets. An asset's files are the results of its job."""
+    return _book(await service.ledger.read_async(book, caller.scope, book_id))
+
+
+def _book(one: Book) -> View:
+    assets = [
+        {
+            "media_type": asset.media_type,
+            "status": asset.status,
+            "artifact_id": asset.artifact_id,
+            "job_id": asset.job_id,
+            "updated_at": stamp(asset.updated_at),
+        }
+        for asset in one.assets
+    ]
+    return {"book_id": one.book_id, "state": one.state, "updated_at": stamp(one.updated_at), "assets": assets}
 
 
 @routes.post("/torrents/{job_id}/cancel", response_model=BulkOut)

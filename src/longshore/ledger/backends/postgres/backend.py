@@ -65,7 +65,7 @@ from longshore.ledger.backends.postgres.connections import (
 from longshore.ledger.backends.postgres.listener import Listener
 from longshore.ledger.backends.postgres.silence import SILENCE_S, Silence
 from longshore.ledger.statements import Dialect, Statement, statements
-from longshore.ledger.transaction import Row, Tx
+from longshore.ledger.transaction import NO_HOOKS, Row, Tx
 
 T = TypeVar("T")
 APP_ROLE: Final = "longshore_app"
@@ -122,7 +122,7 @@ class PostgresTx:
     """
 
     dialect: Dialect = "postgres"
-    __slots__ = ("_begun", "_connection", "_later", "_pipeline", "_statements", "_tenant", "budget", "logins")
+    __slots__ = ("_begun", "_connection", "_later", "_pipeline", "_statements", "_tenant", "budget", "hooks", "logins")
 
     def __init__(
         self,
@@ -131,12 +131,13 @@ class PostgresTx:
         begun: Begun,
         budget: Budget = NO_BUDGET,
         logins: Logins = NO_LOGINS,
+        hooks: Mapping[str, Any] = NO_HOOKS,
     ) -> None:
         self._connection, self._pipeline, self._begun = connection, pipeline, begun
         self._statements: dict[str, Statement] = statements("postgres")
         self._tenant: str | None = None
         self._later: list[tuple[Statement, Sequence[Row]]] = []
-        self.budget, self.logins = budget, logins
+        self.budget, self.logins, self.hooks = budget, logins, hooks
 
     @property
     def now(self) -> Micros:
@@ -207,6 +208,32 @@ class PostgresTx:
             else:
                 self._connection.cursor().executemany(statement.text, _rows(statement, rows))
 
+    def execute(self, text: str, params: dict[str, Any]) -> list[Row]:
+        """Run a statement of a user's own and give its rows."""
+        self.flush()
+        cursor = self._connection.execute(text.encode(), params)
+        self._pipeline.sync()
+        return cursor.fetchall() if cursor.description else []
+
+    def attempt(self, call: Callable[[], object]) -> Exception | None:
+        """Run a call in a savepoint; undo its writes and return its exception if it raises."""
+        self.flush()
+        self._connection.execute("SAVEPOINT attempt", prepare=False)
+        try:
+            call()
+            self.flush()
+            self._pipeline.sync()
+        except Exception as error:
+            if isinstance(error, psycopg.Error) and (isinstance(error, AGAIN) or is_lost(error)):
+                raise
+            self._later.clear()
+            with suppress(psycopg.Error):  # what was sent after the error
+                self._pipeline.sync()
+            self._connection.execute("ROLLBACK TO attempt", prepare=False)
+            self._pipeline.sync()
+            return error
+        return None
+
 
 def _columns(statement: Statement, rows: Sequence[Row]) -> dict[str, list[Any]]:
     columns = [list(column) for column in zip(*rows, strict=True)]
@@ -261,6 +288,7 @@ class Postgres:
         self._patience_s = patience_s
         self.budget = NO_BUDGET  # what the settings say; the depot fills it in
         self.logins = NO_LOGINS  # likewise
+        self.hooks: dict[str, Any] = {}
         self.commit_seconds: Callable[[float], None] | None = None
         self._waiting = 0
         self._silence = Silence(silence_s)
@@ -407,7 +435,7 @@ class Postgres:
         try:
             with session.transaction(begin, committing if writes else None) as pipeline:
                 begun = Begun(connection, self._clock)
-                tx = PostgresTx(connection, pipeline, begun, self.budget, self.logins)
+                tx = PostgresTx(connection, pipeline, begun, self.budget, self.logins, self.hooks)
                 result = call(tx)
         except InDoubt:
             connection.close()

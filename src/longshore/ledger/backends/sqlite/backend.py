@@ -27,7 +27,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache
 from itertools import chain
@@ -44,7 +44,7 @@ from longshore.errors import LongshoreError, Unavailable
 from longshore.ledger.backends.sqlite import writer_lock
 from longshore.ledger.backends.sqlite.connection import HELD, connect, translated, wall_clock
 from longshore.ledger.statements import Dialect, Statement, statements
-from longshore.ledger.transaction import Row, Tx
+from longshore.ledger.transaction import NO_HOOKS, Row, Tx
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -63,14 +63,19 @@ class SqliteTx:
     """Named statements on one connection inside one transaction."""
 
     dialect: Dialect = "sqlite"
-    __slots__ = ("_cursor", "_statements", "budget", "logins", "now")
+    __slots__ = ("_cursor", "_statements", "budget", "hooks", "logins", "now")
 
     def __init__(
-        self, connection: apsw.Connection, now: Micros, budget: Budget = NO_BUDGET, logins: Logins = NO_LOGINS
+        self,
+        connection: apsw.Connection,
+        now: Micros,
+        budget: Budget = NO_BUDGET,
+        logins: Logins = NO_LOGINS,
+        hooks: Mapping[str, Any] = NO_HOOKS,
     ) -> None:
         self._cursor = connection.cursor()
         self._statements: dict[str, Statement] = statements("sqlite")
-        self.now, self.budget, self.logins = now, budget, logins
+        self.now, self.budget, self.logins, self.hooks = now, budget, logins, hooks
 
     def enter(self, tenant_id: str) -> None:
         """Do nothing: on SQLite a tenant is a namespace that the statements keep."""
@@ -108,6 +113,24 @@ class SqliteTx:
     def send(self, name: str, rows: Sequence[Row]) -> None:
         """Run a statement once per row."""
         self.many(name, rows)
+
+    def execute(self, text: str, params: dict[str, Any]) -> list[Row]:
+        """Run a statement of a user's own and give its rows."""
+        return self._fetched(self._cursor.execute(text, params))
+
+    def attempt(self, call: Callable[[], object]) -> Exception | None:
+        """Run a call in a savepoint; undo its writes and return its exception if it raises."""
+        connection = self._cursor.connection
+        connection.execute("SAVEPOINT attempt")
+        try:
+            call()
+        except Exception as error:
+            if not connection.in_transaction or isinstance(error, (apsw.FullError, apsw.IOError, apsw.CorruptError)):
+                raise
+            connection.execute("ROLLBACK TO attempt; RELEASE attempt")
+            return error
+        connection.execute("RELEASE attempt")
+        return None
 
     def _fetched(self, cursor: apsw.Cursor) -> list[Row]:
         """Give all rows. SQLite keeps texts unread: one that is not UTF-8 is damage that its own checks may not see."""
@@ -169,6 +192,7 @@ class Sqlite:
         self._clock = clock or wall_clock
         self.budget = NO_BUDGET  # what the settings say; the depot fills it in
         self.logins = NO_LOGINS  # likewise
+        self.hooks: dict[str, Any] = {}
         self.commit_seconds: Callable[[float], None] | None = None
         self._writer = connect(path, bulk=bulk)
         self._lock = os.open(lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -311,7 +335,7 @@ class Sqlite:
         with self._wake:  # the write lock is held: calls can no longer be abandoned, and abandoned ones are dropped
             group, self._coming = [call for call in group if not call.future.done()], []
         try:
-            tx = SqliteTx(writer, self.now(), self.budget, self.logins)
+            tx = SqliteTx(writer, self.now(), self.budget, self.logins, self.hooks)
             for call in group:
                 self._attempt(call, tx, alone=len(group) == 1)
             started = time.perf_counter()

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import apsw
@@ -40,6 +40,7 @@ class ReadOnlySqlite:
         self.path = path
         self._clock = clock or wall_clock
         self.budget, self.logins = NO_BUDGET, NO_LOGINS
+        self.hooks: dict[str, Any] = {}
         self._one_at_a_time = threading.Lock()
         self._locked = _shared_lock(path)
         try:

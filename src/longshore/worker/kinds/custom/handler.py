@@ -34,7 +34,7 @@ from longshore.worker.kinds.custom.async_handler import run_async
 from longshore.worker.kinds.custom.handler_io import open_result, restore_stdout
 from longshore.worker.kinds.custom.job_types import Input, JobFailed, JobType, Result, known_types, own_key
 from longshore.worker.kinds.custom.messages import BadMessage, error_message
-from longshore.worker.kinds.custom.process_pool import ProcessPool, Task
+from longshore.worker.kinds.custom.process_pool import JobFacts, ProcessPool, Task
 
 if TYPE_CHECKING:
     from longshore.ledger import Ledger
@@ -55,6 +55,9 @@ class CustomJobs:
         self._hands = ProcessPool()
         self._places = asyncio.Semaphore(at_once)
         self.types = known_types()
+        for kind in self.types.values():
+            if kind.on_completed is not None:
+                ledger.on_completed(kind.name, kind.on_completed)
 
     async def handle(self, lease: Lease) -> Outcome:
         """Run one job: its inputs, its function, its results."""
@@ -69,14 +72,16 @@ class CustomJobs:
                     made = await self._run(kind, lease, inputs, scratch)
                 except JobFailed as error:
                     if error.again:
-                        raise Reasoned("handler_error", error.message) from None
-                    return Failed("handler_error", error.message)
+                        raise Reasoned(error.reason, error.message) from None
+                    return Failed(error.reason, error.message)
+                if kind.requires_results and not made:
+                    raise Reasoned("bad_result", f"the handler returned no result, and {kind.name} jobs require one")
                 failpoints.hit("own.ran")
                 return await self._published(lease, made, scratch)
 
     async def _done_before(self, lease: Lease) -> Reused | None:
-        """Find the same work done under another key whose results all exist. A retry never reuses them."""
-        if lease.job.retry_of is not None:
+        """Find the same work done under another key whose results all exist. A retry, or a job without a key, always runs."""
+        if lease.job.retry_of is not None or lease.job.request.key is None:
             return None
         found = await self._ledger.read_async(same_work, lease)
         if found is None:
@@ -122,9 +127,8 @@ class CustomJobs:
                 path = scratch / f"input-{place}"
                 with self._store.open(lease.scope, one.pointer) as source, filesystem.create_private(path) as target:
                     shutil.copyfileobj(source, target, 1 << 20)
-            inputs.append(
-                Input(one.artifact_id, one.artifact_type, one.content_type, one.size_bytes, one.sha256, one.name, path)
-            )
+            what = (one.artifact_id, one.artifact_type, one.content_type, one.size_bytes, one.sha256, one.name)
+            inputs.append(Input(*what, path, one.schema_version, one.metadata))
         return tuple(inputs)
 
     # ── the function ──
@@ -138,7 +142,7 @@ class CustomJobs:
             kind.address,
             inputs,
             params,
-            lease.job_id,
+            job_facts(lease),
             lease.job.attempts + 1,
             scratch,
             kind.memory_bytes,
@@ -210,11 +214,20 @@ class CustomJobs:
         return asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
 
 
+def job_facts(lease: Lease) -> JobFacts:
+    """Return what a handler may know of its job."""
+    request = lease.job.request
+    return JobFacts(*lease.scope, lease.job_id, request.run_id, request.request_id)
+
+
 def same_work(tx: Tx, lease: Lease) -> tuple[str, list[Artifact]] | None:
     """Look for a completed job with the same inputs, parameters and version under its own key; give its results."""
     request = lease.job.request
     inputs = results(tx, lease.scope, lease.job_id, role="input")
-    key = own_key(lease.scope, request.job_type, [one.sha256 for one in inputs], dict(request.params))
+    try:
+        key = own_key(lease.scope, request.job_type, [one.sha256 for one in inputs], dict(request.params))
+    except BadInput:  # planned by a program that did not check the parameters of jobs with a key of their own
+        return None
     if key == request.key:
         return None
     job = current_job(tx, lease.scope, request.job_type, key)
@@ -253,7 +266,8 @@ class LocalContext:
         self._ledger, self._lease = ledger, lease
         self._reported = 0.0
         self._opaque: set[str] = set()  # keys of the opaque effects that this attempt began
-        self.job_id, self.attempt, self.scratch = lease.job_id, lease.job.attempts + 1, scratch
+        self.tenant_id, self.project_id, self.job_id, self.run_id, self.request_id = job_facts(lease)
+        self.attempt, self.scratch = lease.job.attempts + 1, scratch
 
     def answer(self, kind: str, value: Any) -> dict[str, Any]:
         """Serve one request of a pool process, in its thread; errors are returned as answers."""

@@ -17,14 +17,20 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol, TypeVar
 
 from longshore.domain.identity.keys import check_text, content_key
 from longshore.domain.kinds import DOWNLOAD, TORRENT, UPLOAD
 from longshore.domain.model import Scope
+from longshore.domain.reasons import check_code
 from longshore.errors import BadInput
 
+if TYPE_CHECKING:
+    from longshore.ledger.records import CompletedJob
+    from longshore.ledger.user_tables import UserTx
+
 Function = Callable[..., Any]
+OnCompleted = Callable[["UserTx", "CompletedJob"], object]
 F = TypeVar("F", bound=Function)
 TAKEN: Final = frozenset({DOWNLOAD, TORRENT, UPLOAD})
 GROUP: Final = "longshore.job_types"  # entry points: each names a module that declares types
@@ -36,11 +42,24 @@ _types: dict[str, JobType] = {}
 
 
 class JobFailed(Exception):
-    """Raised by a handler to end its attempt with words of its own; `again=False` makes it final."""
+    """Raised by a handler to end its attempt with words of its own; `retryable=False` makes it final.
 
-    def __init__(self, message: str, *, again: bool = True) -> None:
-        super().__init__(message, again)
-        self.message, self.again = message, again
+    `code` is the reason that the failure gets instead of `handler_error`, for example `model.busy`: lists, filters and the
+    API have it where they have the program's own reasons. `again` is the earlier name of `retryable`.
+    """
+
+    def __init__(
+        self, message: str, *, code: str | None = None, retryable: bool | None = None, again: bool = True
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = None if code is None else check_code(code)
+        self.again = again if retryable is None else retryable
+
+    @property
+    def reason(self) -> str:
+        """Return the reason of the failure."""
+        return self.code or "handler_error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +73,8 @@ class JobType:
     memory_bytes: int | None
     max_attempts: int | None
     environment: tuple[str, ...] = ()
+    requires_results: bool = False
+    on_completed: OnCompleted | None = None
 
     @property
     def is_async(self) -> bool:
@@ -77,6 +98,8 @@ class Input:
     sha256: str
     name: str | None
     path: Path
+    schema_version: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
 
     def open(self) -> BinaryIO:
         """Open the bytes."""
@@ -106,6 +129,10 @@ class Result:
 class Context(Protocol):
     """`ctx` of a handler that is a plain function."""
 
+    tenant_id: str
+    project_id: str
+    run_id: str | None
+    request_id: str | None  # of the API request that submitted the job
     job_id: str
     attempt: int  # 1 at the first
     scratch: Path  # a directory of this attempt, removed after it
@@ -126,6 +153,10 @@ class Context(Protocol):
 class AsyncContext(Protocol):
     """`ctx` of a handler that is an `async def`: the same, awaited."""
 
+    tenant_id: str
+    project_id: str
+    run_id: str | None
+    request_id: str | None
     job_id: str
     attempt: int
     scratch: Path
@@ -151,8 +182,14 @@ def job_type(
     memory_bytes: int | None = MEMORY_BYTES,
     max_attempts: int | None = None,
     environment: Sequence[str] = (),
+    requires_results: bool = False,
+    on_completed: OnCompleted | None = None,
 ) -> Callable[[F], F]:
-    """Declare a type of job. `version` is part of a job's identity: a new one works on old inputs again."""
+    """Declare a type of job. `version` is part of a job's identity: a new one works on old inputs again.
+
+    `requires_results`: a job without a result fails. `on_completed(tx, done)` runs in the transaction that completes a job,
+    for tables of your own: both are written, or neither.
+    """
     check_text("job type", name, limit=63)
     if name in TAKEN:
         raise BadInput(f"{name!r} is a type of longshore's own")
@@ -160,7 +197,8 @@ def job_type(
         raise BadInput("environment is a list of names, not one text")
 
     def declare(function: F) -> F:
-        _types[name] = JobType(name, function, version, time_limit_s, memory_bytes, max_attempts, tuple(environment))
+        limits = (time_limit_s, memory_bytes, max_attempts, tuple(environment))
+        _types[name] = JobType(name, function, version, *limits, requires_results, on_completed)
         return function
 
     return declare

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from longshore.config.handler_environment import inherited, limit_environment
 from longshore.errors import BadInput, EffectInDoubt, Reasoned
@@ -50,6 +50,16 @@ FOREIGN: Final = "a message that is not of this job was in the pipe of its proce
 _spawn = multiprocessing.get_context("spawn")
 
 
+class JobFacts(NamedTuple):
+    """What a handler may know of its job."""
+
+    tenant_id: str
+    project_id: str
+    job_id: str
+    run_id: str | None
+    request_id: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """What a process is given."""
@@ -57,7 +67,7 @@ class Task:
     address: tuple[str, str]
     inputs: tuple[Input, ...]
     params: dict[str, Any]
-    job_id: str
+    job: JobFacts
     attempt: int
     scratch: Path
     memory_bytes: int | None
@@ -98,14 +108,14 @@ class PoolProcess:
                     case "result", [made, int() as resident_kib]:
                         self.fit = resident_kib < GROWN_KIB and self.jobs < JOBS_PER_HAND
                         return results_from(made)
-                    case "error", [str() as kind, str() as text, bool() as again, str() as trace]:
-                        raise _error(kind, text, again, trace)
+                    case "error", [str() as kind, str() as text, bool() as again, str() as trace, code]:
+                        raise _error(kind, text, again, trace, code)
                     case kind, value:
                         self._channel.send(answer(kind, value))
         except (EOFError, BrokenPipeError, ConnectionResetError):
             self._process.join(5)
             raise Reasoned("handler_crash", f"the handler's process ended (exit {self._process.exitcode})") from None
-        except BadMessage:
+        except BadInput:  # a message, or what it holds
             raise Reasoned("handler_crash", FOREIGN) from None
         finally:
             self.fit = self.fit and self._process.is_alive()
@@ -175,9 +185,9 @@ class ProcessPool:
                 return
 
 
-def _error(kind: str, message: str, again: bool, trace: str) -> Exception:
+def _error(kind: str, message: str, again: bool, trace: str, code: Any) -> Exception:
     if kind == "JobFailed":
-        return JobFailed(message, again=again)
+        return JobFailed(message, code=code, retryable=again)
     if kind == "EffectInDoubt":
         return EffectInDoubt(message)
     if kind == "bad_result":
@@ -203,7 +213,8 @@ class RemoteContext:
         self._channel, self._token, self._pid = channel, task.token, os.getpid()
         self._lock = threading.Lock()  # a request and its answer belong together
         self.over = False
-        self.job_id, self.attempt, self.scratch = task.job_id, task.attempt, task.scratch
+        self.tenant_id, self.project_id, self.job_id, self.run_id, self.request_id = task.job
+        self.attempt, self.scratch = task.attempt, task.scratch
 
     def progress(self, done: int, total: int | None = None) -> None:
         """Report progress; raise Stopped if the job should stop."""
@@ -254,7 +265,7 @@ class RemoteContext:
             try:
                 self.send(kind, value)
             except BadMessage as error:
-                self.send("error", ("bad_result", f"the result cannot be handed over: {error}", False, ""))
+                self.send("error", ("bad_result", f"the result cannot be handed over: {error}", False, "", None))
 
 
 class Stopped(BaseException):
@@ -280,7 +291,13 @@ def task_from(value: dict[str, Any]) -> Task:
     """Return a task as the worker wrote it."""
     module, name = value["address"]
     inputs = tuple(input_from(one) for one in value["inputs"])
-    return Task(**{**value, "address": (module, name), "inputs": inputs, "scratch": Path(value["scratch"])})
+    made = {
+        "address": (module, name),
+        "inputs": inputs,
+        "job": JobFacts(*value["job"]),
+        "scratch": Path(value["scratch"]),
+    }
+    return Task(**{**value, **made})
 
 
 def _print_to_stderr() -> None:
@@ -299,13 +316,13 @@ def _attempt(context: RemoteContext, task: Task) -> tuple[str, Any]:
         made = enumerate(as_results(value))
         results = [result_message(_spooled(result, place, task.scratch)) for place, result in made]
     except JobFailed as error:
-        return "error", ("JobFailed", error.message, error.again, "")
+        return "error", ("JobFailed", error.message, error.again, "", error.code)
     except EffectInDoubt as error:
-        return "error", ("EffectInDoubt", str(error), False, "")
+        return "error", ("EffectInDoubt", str(error), False, "", None)
     except BadInput as error:
-        return "error", ("bad_result", str(error), True, traceback.format_exc())
+        return "error", ("bad_result", str(error), True, traceback.format_exc(), None)
     except (Exception, Stopped) as error:  # noqa: BLE001 -- whatever a handler raises is its answer
-        return "error", (type(error).__name__, "", True, traceback.format_exc())
+        return "error", (type(error).__name__, "", True, traceback.format_exc(), None)
     return "result", (results, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 

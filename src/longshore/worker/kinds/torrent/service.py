@@ -35,6 +35,7 @@ def request_of(
     media_type: str,
     metainfo: bytes | None = None,
     max_bytes: int = 10 << 20,
+    again: bool = False,
 ) -> TorrentRequest:
     """Check a source as a person gives it: a magnet link, an http(s) URL, or a .torrent's bytes with its name."""
     identity = Identity()
@@ -57,6 +58,7 @@ def request_of(
         source=source,
         identity=identity,
         metainfo=metainfo,
+        again=again,
     )
 
 

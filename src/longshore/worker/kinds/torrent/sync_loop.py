@@ -35,7 +35,7 @@ from longshore.domain.model import Lease, Scope
 from longshore.domain.settings import LeaseSettings, QbittorrentSettings
 from longshore.domain.torrents.model import Meaning, Seen, job_tag, main_file, meaning_of
 from longshore.domain.torrents.sync_rules import Act, PollVerdict, Rules, at_rest, import_failed, judge
-from longshore.errors import LeaseLost, LongshoreError, Reasoned, StoreError, Unavailable
+from longshore.errors import HookFailed, LeaseLost, LongshoreError, Reasoned, StoreError, Unavailable
 from longshore.ledger.operations.torrents import (
     INTERRUPTED,
     Noted,
@@ -266,7 +266,9 @@ class Sync:
         async with Heartbeat(self.ledger, self._lease, lambda: [lease], lambda _: lost.set(), lambda _: lost.set()):
             try:
                 await self._import_files(lease, lost, verdict, found, chosen)
-            except (NotVisible, StoreError, Reasoned, Unavailable) as error:
+            except (NotVisible, StoreError, Reasoned, Unavailable, HookFailed) as error:
+                if isinstance(error, HookFailed):
+                    log.error("job %s: %s\n%s", lease.job_id, error, error.trace)
                 watch = import_failed(verdict.watch, str(error), self.ledger.now(), Rules.of(self.settings, 1))
                 await self.ledger.write_async(release_import, lease, watch, getattr(error, "reason", "path_unmapped"))
             except asyncio.CancelledError:
