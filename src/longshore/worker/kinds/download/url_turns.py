@@ -2,14 +2,14 @@
 
 Several jobs may name one URL (two works with the same file). Inside a process, the first of them is the leader. The
 others hold their lease for `PATIENCE_S`, which is enough for a small file; then they go back to the queue as `url_busy`,
-so that they hold no slot of the host, and come again when the leader has ended (`OUR_SIDE` decides the delay, the leader
+so that they hold no slot of the host, and come again when the leader has ended (`URL_BUSY_DELAY_S`; the leader
 wakes them earlier). Between processes, a body that leaves memory asks the ledger whether another live lease is receiving
-the same URL (`begin_streaming`); only large bodies pay for that look, and a job that was `url_busy` before looks first.
+the same URL (`begin_streaming`); only large bodies pay for that query, and a job that was `url_busy` before queries first.
 
 Shared are only requests with the same headers and login. Whether the bytes may be reused is decided as always
 (`dedupe.known_content`); they need no second request, because the server was asked while the job waited.
 
-Liveness: a leader ends like every job (deadline, stall, cancel, lost lease). If it ends without a result, nobody waits for
+Liveness: a leader ends like every job (deadline, stall, cancel, lost lease). If it ends without a result, no job waits for
 this URL for `FREE_S`, so a host that fails each time costs no more than before.
 """
 
@@ -40,7 +40,7 @@ Key = tuple["Scope", str, tuple[tuple[str, str], ...], str]
 class _Leader:
     """The job that fetches a URL."""
 
-    ended: asyncio.Event | None = None  # made by the first that waits: most have nobody
+    ended: asyncio.Event | None = None  # made by the first job that waits; most leaders have none
     succeeded: bool = False
     has_sent_away: bool = False  # some went back to the queue
 
@@ -53,7 +53,7 @@ class UrlTurns:
         self._leaders: dict[Key, _Leader] = {}
         self._keys: dict[tuple[str, int], Key] = {}  # of the leaders
         self._since: dict[str, Micros] = {}  # when a job began to wait
-        self._free: dict[Key, float] = {}  # URLs nobody waits for, until when
+        self._free: dict[Key, float] = {}  # URLs that no job waits for, until when
         self._waking: set[asyncio.Task[None]] = set()
 
     def waited_since(self, lease: Lease) -> Micros | None:
