@@ -122,6 +122,17 @@ def test_a_handler_fails_with_a_code_of_its_own(depot: Depot, retryable: bool, a
     assert [one.job_id for one in depot.jobs(JobFilter(reason="model.busy"))] == [planned.job_id]
 
 
+def test_a_retry_replaces_a_failed_job_without_a_key(depot: Depot) -> None:
+    planned = depot.submit("p_fail", params={"code": "model.busy", "retryable": False}, key=None)
+    depot.run()
+    (again,) = depot.retry([planned.job_id])
+    assert (again.created, depot.failures()) == (True, [])
+    depot.run()
+    (group,) = depot.failures()
+    assert (group.count, group.sample_job_id) == (1, again.job_id)
+    assert depot.retry([planned.job_id]) == [], "it was tried again already"
+
+
 @pytest.mark.parametrize("code", ["http_404", "Model Busy", "", "a" * 65, "digest_mismatch", "a..b", "x\n", 7])
 def test_a_code_that_is_not_one_s_own_is_refused(code: Any) -> None:
     with pytest.raises(BadInput):

@@ -184,7 +184,7 @@ _CODE: Final = re.compile(r"[a-z][a-z0-9]*(?:[._-][a-z0-9]+)*\Z")
 
 
 def is_code(word: str) -> bool:
-    """Return whether a handler may use a word as a code of its own: it is no reason of the program."""
+    """Return whether a handler may use a word as its own code: the program does not have such a reason."""
     return (
         len(word) <= MAX_CODE and _CODE.match(word) is not None and not word.startswith("http_") and word not in REASONS
     )

@@ -33,7 +33,7 @@ def label_text(value: object) -> str | None:
 
 
 def wanted_labels(what: str, values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what a look-up asks for; raise `BadInput` for what cannot be looked up."""
+    """Return the labels of a look-up; raise `BadInput` for what cannot be looked up."""
     if not isinstance(values, Mapping):
         raise BadInput(f"{what} is a mapping of names to values, not {type(values).__name__}")
     found = labels_of(values)

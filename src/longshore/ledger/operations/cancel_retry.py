@@ -10,7 +10,7 @@ from longshore.domain.identity.keys import check_text
 from longshore.domain.kinds import CANCELED
 from longshore.domain.model import Planned, Scope, Status
 from longshore.errors import BadInput, NotFound
-from longshore.ledger.named_rows import ControlRow
+from longshore.ledger.named_rows import ControlRow, JobRow
 from longshore.ledger.operations.make_claimable import mark_lanes
 from longshore.ledger.operations.planning import add_counts, plan
 from longshore.ledger.queries.due_work import scopes_known
@@ -57,6 +57,8 @@ def retry(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> list[Planned]:
         job = job_of(row)
         request = replace(job.request, retry_of=job.job_id)
         planned += plan(tx, scope, [request], again="failed")
+        if request.key is None:  # planning finds the jobs that it replaces by their keys
+            tx.many("plan_supersede", [(tx.now, JobRow._make(row).seq)])
     return planned
 
 

@@ -45,7 +45,7 @@ def check_release(tx: Tx, request: TorrentRequest) -> None:
 def release_failed(
     tx: Tx, scope: Scope, book: tuple[str, str], releases: list[str], job_id: str, reason: str, message: str
 ) -> None:
-    """Remember that a release failed, if the release is to blame: not a host, and nobody who removed it from the client."""
+    """Remember that a release failed, if the release is to blame, not a host or the user who removed it from the client."""
     if reason in OTHER_CAUSES or reason_named(reason).kind not in (Kind.PERMANENT, Kind.POLICY):
         return
     tx.many("release_failed", [(*scope, *book, name, job_id, reason, message, tx.now) for name in releases])

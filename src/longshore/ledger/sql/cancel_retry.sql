@@ -17,9 +17,11 @@ UPDATE jobs
  WHERE seq = :seq AND lease_owner IS NULL AND status = 'pending'
 
 -- retry_rows --
+-- Of jobs without a key, only those that were not tried again: planning finds the current job of any other by its key.
 SELECT {job} FROM jobs AS j
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id IN (SELECT value FROM {each job_ids})
    AND j.status NOT IN ('pending', 'processing', 'completed', 'skipped')
+   AND (j.superseded = 0 OR j.idempotency_key IS NOT NULL)
  ORDER BY j.seq
 
 -- waiting_now (seq) --
