@@ -43,7 +43,11 @@ BY_HAND = (
         "INSERT INTO media_assets (tenant_id, project_id, book_id, media_type, status, storage_path, source_url, updated_at)"
         " VALUES ('a', 'p', 'canary-book', 'audio', 'available', 'canary-path', 'canary-source', 1)"
     ),
-    "INSERT INTO audit_log (tenant_id, project_id, at, action, target) VALUES ('a', 'p', 1, 'canary', 'canary-target')",
+    (
+        "INSERT INTO audit_log (tenant_id, project_id, at, action, target, number, hash)"
+        " VALUES ('a', 'p', 1, 'canary', 'canary-target', 1, 'canary-hash')"
+    ),
+    "INSERT INTO audit_heads (tenant_id, project_id, number, hash) VALUES ('a', 'p', 1, 'canary-hash') ON CONFLICT DO NOTHING",
     (
         "INSERT INTO request_keys (tenant_id, project_id, request_key, fingerprint, answer, created_at)"
         " VALUES ('a', 'p', 'request', 'print', '\"canary-answer\"', 1)"
@@ -213,8 +217,6 @@ class World:
             "seq": 0,
             "before": FAR,
             "status": Status.COMPLETED,
-            "audit_before": FAR,
-            "keys_before": FAR,
             "ttl_s": 600,
             "owner": "stranger",
             "more": 1,

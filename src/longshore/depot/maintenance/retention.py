@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from longshore.depot.maintenance.purge import retire
-from longshore.domain.model import SECOND, Micros
+from longshore.domain.model import SECOND, Micros, Scope
+from longshore.errors import NotPermitted
 from longshore.ledger.operations import audit_log
 from longshore.ledger.queries.due_work import scopes_known
 from longshore.store.durability import filesystem
@@ -66,13 +68,16 @@ class Retention:
             if given.days:
                 target = self._depot / ARCHIVE
                 done.jobs += retire(self._ledger, scope, before=_before(now, given.days), target=target, form=form).jobs
-            ages = {
-                "audit_before": _before(now, given.audit_days) if given.audit_days else 0,
-                "keys_before": _before(now, given.request_key_days) if given.request_key_days else 0,
-            }
-            while gone := self._ledger.write(audit_log.forget_old, scope, **ages):
-                done.lines += gone
+            done.lines += self._forget(audit_log.forget_keys, scope, now, given.request_key_days)
+            with contextlib.suppress(NotPermitted):  # a worker's login; the service's process does it
+                done.lines += self._forget(audit_log.forget_lines, scope, now, given.audit_days)
         return done
+
+    def _forget(self, verb: Callable[..., int], scope: Scope, now: Micros, days: float) -> int:
+        count = 0
+        while days and (gone := self._ledger.write(verb, scope, before=_before(now, days))):
+            count += gone
+        return count
 
 
 def _before(now: Micros, days: float) -> Micros:
