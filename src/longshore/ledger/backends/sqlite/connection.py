@@ -84,7 +84,7 @@ def connect(path: str | Path, *, readonly: bool = False, bulk: bool = False) -> 
 
 def add_functions(connection: apsw.Connection) -> None:
     """Give a connection the functions that statements and migrations use."""
-    connection.create_scalar_function("audit_hash", line_hash, deterministic=True)
+    connection.create_scalar_function("audit_hash", line_hash, deterministic=True)  # type: ignore[arg-type]
 
 
 def _set(connection: apsw.Connection, name: str, value: int | str) -> None:
