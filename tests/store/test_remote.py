@@ -271,7 +271,9 @@ def test_a_reconcile_and_a_gc_abort_unfinished_uploads(weed: Weed, tmp_path: Pat
         assert b"abandoned" not in weed.request("GET", f"/{bucket}", "uploads=")
 
 
-def test_rows_of_blobs_in_postgresql_are_seen_in_their_tenants_name_only(postgres_cluster: Cluster, tmp_path: Path) -> None:
+def test_rows_of_blobs_in_postgresql_are_seen_in_their_tenants_name_only(
+    postgres_cluster: Cluster, tmp_path: Path
+) -> None:
     """Also by the login that owns the tables; an older store is secured when it is opened."""
     postgres_cluster.execute("DROP ROLE IF EXISTS blob_owner")
     postgres_cluster.execute("CREATE ROLE blob_owner LOGIN")
@@ -280,7 +282,9 @@ def test_rows_of_blobs_in_postgresql_are_seen_in_their_tenants_name_only(postgre
     where = postgres_cluster.dsn(name, user="blob_owner")
     try:
         open_store(where, parts=tmp_path).close()
-        postgres_cluster.execute("DROP POLICY tenant ON longshore_store.pieces", database=name)  # as an older program left it
+        postgres_cluster.execute(
+            "DROP POLICY tenant ON longshore_store.pieces", database=name
+        )  # as an older program left it
         store = open_store(where, parts=tmp_path)
         one, other = staged(b"one", "a"), staged(b"other", "b", scope=Scope("other", "p"))
         publish(store, one, other)
@@ -291,11 +295,15 @@ def test_rows_of_blobs_in_postgresql_are_seen_in_their_tenants_name_only(postgre
         assert [found.scope for found in store.quarantined()] == [SCOPE]
         store.close()
         with psycopg.connect(where, autocommit=True) as owner:
-            seen = "SELECT (SELECT count(*) FROM longshore_store.objects), (SELECT count(*) FROM longshore_store.pieces)"
+            seen = (
+                "SELECT (SELECT count(*) FROM longshore_store.objects), (SELECT count(*) FROM longshore_store.pieces)"
+            )
             assert owner.execute(seen).fetchone() == (0, 0)
             owner.execute("SELECT set_config('longshore.store_tenant', 'other', false)")
             assert owner.execute(seen).fetchone() == (1, 1)
-            assert owner.execute("DELETE FROM longshore_store.objects WHERE object_key NOT LIKE 'other/%'").rowcount == 0
+            assert (
+                owner.execute("DELETE FROM longshore_store.objects WHERE object_key NOT LIKE 'other/%'").rowcount == 0
+            )
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 owner.execute("UPDATE longshore_store.objects SET object_key = 'foreign/x'")
     finally:
