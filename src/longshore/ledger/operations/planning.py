@@ -9,9 +9,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final, Literal
 
-from longshore.domain.identity.logins import Logins
 from longshore.domain.identity.expectations import Result, contradiction, is_answer, login_key, own_key
 from longshore.domain.identity.keys import check_text
+from longshore.domain.identity.logins import Logins
 from longshore.domain.identity.object_versions import caller_of
 from longshore.domain.identity.requests import download_request
 from longshore.domain.kinds import KINDS, kind_of
