@@ -187,6 +187,7 @@ class World:
         by_name: dict[str, Any] = {
             "scope": stranger,
             "tenant_id": stranger.tenant_id,
+            "tenant": stranger.tenant_id,
             "lease": lease,
             "leases": [lease],
             "moves": [Move(lease, "HEAD_DONE")],

@@ -177,3 +177,6 @@ BEGIN
   EXCEPTION WHEN insufficient_privilege THEN NULL;
   END;
 END $$;
+
+-- The tenant that a host told to wait (Retry-After), while it is one; NULL: the host rests for all.
+ALTER TABLE hosts ADD COLUMN cooldown_tenant TEXT;

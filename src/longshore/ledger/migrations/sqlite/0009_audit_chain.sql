@@ -51,3 +51,6 @@ END;
 CREATE TRIGGER audit_heads_kept BEFORE DELETE ON audit_heads BEGIN
   SELECT RAISE(ABORT, 'longshore:audit: the end of the audit log is never removed');
 END;
+
+-- The tenant that a host told to wait (Retry-After), while it is one; NULL: the host rests for all.
+ALTER TABLE hosts ADD COLUMN cooldown_tenant TEXT;

@@ -170,7 +170,7 @@ class Receiver:
             self._walks[key] = MirrorWalk(
                 lease,
                 lambda host, trail: write_async(hop, lease, host, defaults=self._hosts, trail=trail),
-                lambda host: read(rests, host, defaults=self._hosts),
+                lambda host: read(rests, host, lease.scope.tenant_id, defaults=self._hosts),
             )
         return self._walks[key]
 
