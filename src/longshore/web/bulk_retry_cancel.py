@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from longshore.domain.kinds import Status
 from longshore.domain.model import Scope
-from longshore.domain.policy.redaction import safe_url
+from longshore.domain.policy.redaction import safe_field
 from longshore.ledger.operations import cancel_retry
 from longshore.ledger.queries import listing, lookup
 from longshore.ledger.transaction import Tx
@@ -47,7 +47,7 @@ def named(body: BulkIn) -> View:
         chosen = body.job_ids or []
         return {"chosen": len(chosen), "job_ids": chosen[:NOTED]}
     given = body.filter.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-    return {"filter": {name: safe_url(value) if "://" in str(value) else value for name, value in given.items()}}
+    return {"filter": {name: safe_field(value) if isinstance(value, str) else value for name, value in given.items()}}
 
 
 def fitting_ids(tx: Tx, scope: Scope, wanted: listing.JobFilter, act: Act) -> list[str]:
