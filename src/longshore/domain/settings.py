@@ -381,6 +381,7 @@ class ServeSettings(Section):
     min_upload_bytes_s: float = key(100.0, "slowest body of a request, measured over 10 seconds", least=0)
     requests_per_token: int = key(200, "requests of one token and its sessions at the same time", least=1)
     waits_per_token: int = key(64, "those of them that wait for a job (`?wait=`)", least=1)
+    audit_reads: bool = key(True, "write to the audit log who reads the bytes of which artifact")
     log_level: str = key("info", "least level that it logs: `debug`, `info`, `warning` or `error`")
     log_format: str = key("text", "how it logs: `text`, or `json` lines")
 

@@ -14,6 +14,7 @@ from longshore.ledger.transaction import Tx
 from longshore.web.api.models import BulkIn
 from longshore.web.problems import Problem
 from longshore.web.security.auth import Caller
+from longshore.web.security.auth import act as audited
 from longshore.web.serializers import View
 from longshore.web.service import Service
 
@@ -69,8 +70,9 @@ async def act_on_all(service: Service, caller: Caller, body: BulkIn, act: Act, *
     if body.filter is not None and body.expected_count is None:
         raise Problem(422, "bad_input", "a filter needs expected_count: the number of matching jobs that you saw")
     caller.noted.update(act=act, **named(body))
-    done: list[str] = await service.ledger.write_async(_act, caller.scope, body, act, only_fitting)
-    caller.noted.update(count=len(done))
+    done = await audited(
+        service, caller, _act, caller.scope, body, act, only_fitting, note=lambda done: {"count": len(done)}
+    )
     if act == "retry":
         service.wake()
     return {"count": len(done), "job_ids": done[:SHOWN]}

@@ -42,4 +42,5 @@ class ServerOptions:
     min_upload_bytes_s: float = ServeSettings.min_upload_bytes_s
     body_window_s: float = 10.0  # over which that speed is measured
     unread_s: float = 60.0  # longest time that a client may leave an answer unread
+    audit_reads: bool = ServeSettings.audit_reads
     used_every_s: float = 60.0  # how often a token's last use is written

@@ -53,6 +53,9 @@ class Service:
     strangers: Counter[str] = field(default_factory=Counter)  # bodies without a token that are being read, by address
     job_waits: JobWaits = field(init=False)
     costly: CostlyReads = field(init=False)
+    reads: dict[tuple[str, str], float] = field(
+        default_factory=dict
+    )  # who read which artifact, and when that was noted
     ticks: dict[Scope, float] = field(default_factory=dict)  # when this process last reported progress, by scope
     moving: dict[str, tuple[int, int | None]] = field(
         default_factory=dict

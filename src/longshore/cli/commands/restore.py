@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from longshore.cli.audited import note
 from longshore.cli.commands.backup import tell_copied, telling
 from longshore.cli.commands.verify import tell_report
 from longshore.cli.options import Call, common
@@ -45,6 +46,7 @@ def command(call: Call, source: Path, keep_tokens: bool, allow_drift: bool) -> i
     if copied.revoked and call.verbosity >= 0:
         say(f"{copied.revoked} tokens of the backup were revoked; make new ones, or restore with --keep-tokens")
     with call.depot() as depot:
+        note(depot.ledger, call.scope, "restore", {"tokens_revoked": copied.revoked, "drift": len(copied.drift)})
         report = depot.reconcile(store_lost=True)  # blobs that the backup lacks are lost, even if that is all of them
     tell_report(call, "reconcile", report)
     return DAMAGE if report.damage else OK

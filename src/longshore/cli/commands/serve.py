@@ -59,6 +59,7 @@ def command(
         min_upload_bytes_s=call.settings.serve.min_upload_bytes_s,
         requests_per_token=call.settings.serve.requests_per_token,
         waits_per_token=call.settings.serve.waits_per_token,
+        audit_reads=call.settings.serve.audit_reads,
     )
     level = {-1: "warning", 0: call.settings.serve.log_level, 1: "debug"}[max(-1, min(call.verbosity, 1))]
     log_to(sys.stderr, level, call.settings.serve.log_format)

@@ -11,17 +11,18 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from longshore.domain.model import Scope
 from longshore.domain.policy.tokens import API_PREFIX, Token, allows
-from longshore.ledger.operations import tokens
+from longshore.ledger.operations import audit_log, tokens
+from longshore.ledger.transaction import Tx
 from longshore.web.dashboard.pages import templates
 from longshore.web.security.auth import (
     COOKIE,
     FIRST_RUN,
     Reader,
+    act,
     check_site,
     find,
     form,
     inside,
-    record,
     refused,
     remote,
     too_many,
@@ -50,9 +51,15 @@ def _form_page(request: Request, *, error: str = "", code: str | None = None, st
 async def _open(service: Service, request: Request, token: Token | None, target: str) -> Response:
     scope = token.scope if token else Scope()
     scopes = sorted(token.scopes) if token else ["admin"]
-    secret = await service.ledger.write_async(tokens.open_session, token, scope, scopes, service.settings.session_s)
     who = token.token_id if token else FIRST_RUN
-    await record(service, scope, who, "sign-in", "/sign-in", remote(request.scope), {})
+    line = audit_log.NewEntry(who, "sign-in", "/sign-in", remote(request.scope)[:64])
+
+    def opened(tx: Tx) -> str:
+        made = tokens.open_session(tx, token, scope, scopes, service.settings.session_s)
+        audit_log.audit(tx, scope, line)
+        return made
+
+    secret = await service.ledger.write_async(opened)
     answer = RedirectResponse(target, 303)
     answer.set_cookie(
         COOKIE,
@@ -115,7 +122,7 @@ async def sign_out(request: Request, caller: Reader) -> Response:
     service: Service = request.app.state.service
     caller.noted.update(act="sign out")
     if caller.token.kind == "session":
-        await service.ledger.write_async(tokens.revoke_token, caller.token.token_id)
+        await act(service, caller, tokens.revoke_token, caller.token.token_id, note=lambda _: {})
     answer = RedirectResponse("/sign-in", 303)
     answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
     return answer

@@ -11,9 +11,10 @@ import hmac
 import logging
 import math
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import SplitResult, parse_qs, quote, urlsplit
 
 from fastapi import Depends, Request
@@ -28,12 +29,14 @@ from longshore.domain.model import Micros, Scope
 from longshore.domain.policy.tokens import API_PREFIX, SESSION_PREFIX, Token, allows, csrf_token, secret_hash
 from longshore.errors import LedgerError
 from longshore.ledger.operations import audit_log, tokens
-from longshore.web.problems import Problem
+from longshore.ledger.transaction import Tx
+from longshore.web.problems import Problem, answer_for
 from longshore.web.security.bodies import Bodies
 from longshore.web.security.rate_limit import Throttle
 from longshore.web.service import Service
 
 log = logging.getLogger("longshore.web")
+T = TypeVar("T")
 
 COOKIE: Final = "longshore_session"
 PUBLIC: Final = frozenset({"/livez", "/readyz", "/sign-in", "/first", "/favicon.ico"})
@@ -54,6 +57,8 @@ class Caller:
     csrf: str | None = None  # only for a session
     noted: dict[str, Any] = field(default_factory=dict, compare=False)  # what a route did, for the audit log
     held: ExitStack = field(default_factory=ExitStack, compare=False)  # shares that end with the request
+    line: audit_log.NewEntry | None = None  # of this request, for the audit log
+    acted: list[bool] = field(default_factory=list, compare=False)  # an act was written together with its line
 
     @property
     def who(self) -> str:
@@ -122,6 +127,7 @@ class Access:
             return
         try:
             caller = await self.caller(scope, secret, by_cookie)
+            caller = replace(caller, line=_line(caller, scope))
         except Problem as problem:
             if problem.status == 401 and by_cookie and wants_page(scope, headers):
                 await to_sign_in(scope)(scope, receive, send)
@@ -195,33 +201,79 @@ class Access:
         if scope["method"] in SAFE:
             return send
 
+        withheld = False
+
         async def recorded(message: Message) -> None:
-            if message["type"] == "http.response.start" and not caller.noted.get("only_asked"):
-                await record(
-                    self.service,
-                    caller.scope,
-                    caller.who,
-                    scope["method"].lower(),
-                    scope["path"],
-                    remote(scope),
-                    {"status": message["status"], "request_id": scope["state"]["request_id"], **caller.noted},
-                )
-            await send(message)
+            nonlocal withheld
+            begins = message["type"] == "http.response.start" and not caller.noted.get("only_asked")
+            if begins and (not caller.acted or message["status"] >= 400):
+                try:
+                    await write_line(self.service, caller, {"status": message["status"], **caller.noted})
+                except Problem as problem:  # said in place of the answer: the caller of `send` cannot say it any more
+                    withheld = True
+                    await answer_for(problem)(scope, no_body, send)
+            if not withheld:
+                await send(message)
 
         return recorded
+
+
+async def no_body() -> Message:
+    """Receive nothing."""
+    return {"type": "http.request", "body": b"", "more_body": False}
 
 
 async def record(
     service: Service, scope: Scope, token_id: str, action: str, target: str, where: str, detail: dict[str, Any]
 ) -> None:
-    """Write one audit log entry; if the ledger cannot write it, log an error: the request is already done."""
-    entry = audit_log.NewEntry(
+    """Write one audit log entry; without it there is no answer but 503."""
+    await _written(service, scope, _entry(token_id, action, target, where, detail))
+
+
+def _entry(token_id: str, action: str, target: str, where: str, detail: dict[str, Any]) -> audit_log.NewEntry:
+    return audit_log.NewEntry(
         token_id=token_id, action=action, target=printable(target)[:500], remote=where[:64], detail=detail
     )
+
+
+def _line(caller: Caller, scope: AsgiScope) -> audit_log.NewEntry:
+    detail = {"request_id": scope["state"]["request_id"]}
+    return _entry(caller.who, scope["method"].lower(), scope["path"], remote(scope), detail)
+
+
+async def _written(service: Service, scope: Scope, entry: audit_log.NewEntry) -> None:
     try:
         await service.ledger.write_async(audit_log.audit, scope, entry)
     except LedgerError as error:
-        log.error("the audit log did not take %s %s: %s", action, entry.target, error)
+        log.error("the audit log did not take %s %s: %s", entry.action, entry.target, error)
+        raise Problem(503, "audit_unavailable", "the audit log cannot be written, so this is not answered") from error
+
+
+def line_of(caller: Caller, detail: dict[str, Any]) -> audit_log.NewEntry:
+    """Return the line of a request with what it did."""
+    assert caller.line is not None
+    return replace(caller.line, detail={**caller.line.detail, **detail})
+
+
+async def write_line(service: Service, caller: Caller, detail: dict[str, Any]) -> None:
+    """Write a line of the audit log that belongs to no transaction: a refusal, a read, an act outside of the ledger."""
+    await _written(service, caller.scope, line_of(caller, detail))
+
+
+async def act(
+    service: Service, caller: Caller, verb: Callable[..., T], *args: Any, note: Callable[[T], dict[str, Any]], **kw: Any
+) -> T:
+    """Run a verb and write its line of the audit log in one transaction: neither is there without the other."""
+
+    def acting(tx: Tx) -> T:
+        result = verb(tx, *args, **kw)
+        caller.noted.update(note(result))
+        audit_log.audit(tx, caller.scope, line_of(caller, {"status": 200, **caller.noted}))
+        return result
+
+    result: T = await service.ledger.write_async(acting)
+    caller.acted.append(True)
+    return result
 
 
 async def refused(service: Service, what: str, scope: AsgiScope) -> None:
