@@ -348,6 +348,9 @@ class QbittorrentSettings(Section):
     stall_s: float = key(0.0, "how long a torrent may make no progress; 0 = for ever", least=0)
     metadata_s: float = key(0.0, "how long a magnet may wait for its metadata; 0 = for ever", least=0)
     hardlink: bool = key(True, "take finished files by hard link where that is possible")
+    adopt_foreign: bool = key(
+        False, "use torrents that the client already has, also those that no job of the same tenant added"
+    )
     max_torrent_bytes: int = key(10 * MIB, "largest .torrent file that is read", least=1024)
     timeout_s: float = key(20.0, "longest time for one answer of the client", least=0.001)
 
