@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
 
 from longshore.domain.file_names import safe_name, url_name, url_path, with_hash
 from longshore.domain.name_template import PLAIN, NamedFile, check_template, expand
@@ -23,10 +24,12 @@ def display_name(row: ManifestRow) -> str:
 class Namer:
     """Build each row's path from a template; add the hash to a duplicate name."""
 
-    def __init__(self, template: str = PLAIN) -> None:
+    def __init__(self, template: str = PLAIN, reserved: Iterable[str] = ()) -> None:
         check_template(template)
         self._template = template
         self._taken = UsedNames()
+        for name in reserved:
+            self._taken.owner(name, "")
 
     def __call__(self, row: ManifestRow) -> str:
         """Return the relative path of a row."""
