@@ -62,14 +62,15 @@ def create(call: Call, scopes: tuple[str, ...], name: str, expires: str | None) 
 
 
 @command.command("list")
+@click.option("--sessions", is_flag=True, help="List open dashboard sessions instead; `token revoke` closes one.")
 @common
-def list_(call: Call) -> int:
+def list_(call: Call, *, sessions: bool) -> int:
     """List tokens, never their secrets."""
     from longshore.ledger import Ledger
     from longshore.ledger.operations import tokens
 
     with Ledger.open(call.settings.ledger) as ledger:
-        found: list[Token] = ledger.read(tokens.list_tokens)
+        found: list[Token] = ledger.read(tokens.list_sessions if sessions else tokens.list_tokens)
     if call.json:
         for token in found:
             call.output.record("token", facts(token))

@@ -19,6 +19,15 @@ SELECT 1 FROM tokens t LEFT JOIN tokens p ON p.token_id = t.parent_id
 SELECT token_id, kind, parent_id, name, tenant_id, project_id, scopes, created_at, expires_at, revoked_at, last_used_at
   FROM tokens WHERE kind = 'api' ORDER BY created_at DESC, token_id DESC LIMIT :limit;
 
+-- session_list --
+-- Dashboard sessions that still open something.
+SELECT t.token_id, t.kind, t.parent_id, COALESCE(p.name, t.name), t.tenant_id, t.project_id, t.scopes, t.created_at, t.expires_at,
+       COALESCE(t.revoked_at, p.revoked_at), t.last_used_at
+  FROM tokens t LEFT JOIN tokens p ON p.token_id = t.parent_id
+ WHERE t.kind = 'session' AND t.revoked_at IS NULL AND p.revoked_at IS NULL AND t.expires_at > :now
+   AND (p.expires_at IS NULL OR p.expires_at > :now)
+ ORDER BY t.created_at DESC, t.token_id DESC LIMIT :limit;
+
 -- token_revoke --
 UPDATE tokens SET revoked_at = :now WHERE token_id = :token_id AND revoked_at IS NULL;
 

@@ -57,6 +57,13 @@ async def list_tokens(caller: Admin, service: Serving) -> View:
     return {"tokens": [token_view(token) for token in found]}
 
 
+@routes.get("/sessions", response_model=Tokens)
+async def list_sessions(caller: Admin, service: Serving) -> View:
+    """List open dashboard sessions; `DELETE /tokens/{token_id}` closes one."""
+    found: list[Token] = await service.ledger.read_async(tokens.list_sessions)
+    return {"tokens": [token_view(token) for token in found]}
+
+
 @routes.post("/tokens", status_code=201, response_model=NewToken)
 async def create_token(body: TokenIn, caller: Admin, service: Serving) -> View:
     """Create a token. Its secret is in this response only."""

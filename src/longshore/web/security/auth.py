@@ -33,12 +33,14 @@ from longshore.ledger.transaction import Tx
 from longshore.web.problems import Problem, answer_for
 from longshore.web.security.bodies import Bodies
 from longshore.web.security.rate_limit import Throttle
+from longshore.web.server_options import ServerOptions
 from longshore.web.service import Service
 
 log = logging.getLogger("longshore.web")
 T = TypeVar("T")
 
 COOKIE: Final = "longshore_session"
+SECURE_COOKIE: Final = "__Host-" + COOKIE  # no other host and no page without TLS can set it
 PUBLIC: Final = frozenset({"/livez", "/readyz", "/sign-in", "/first", "/favicon.ico"})
 ALWAYS_ANSWERED: Final = "/livez"
 PUBLIC_FOLDER: Final = "/static/"
@@ -81,14 +83,19 @@ def is_public(path: str) -> bool:
     return path in PUBLIC or path.startswith(PUBLIC_FOLDER)
 
 
-def credentials(headers: Headers) -> tuple[str, bool]:
+def credentials(headers: Headers, *, secure: bool = False) -> tuple[str, bool]:
     """Return the secret of a request, and whether it came by cookie."""
     scheme, _, given = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and given.strip():
         return given.strip(), False
     if key := headers.get("x-api-key"):
         return key.strip(), False
-    return cookie_parser(headers.get("cookie", "")).get(COOKIE, ""), True
+    return cookie_parser(headers.get("cookie", "")).get(SECURE_COOKIE if secure else COOKIE, ""), True
+
+
+def is_secure(scope: AsgiScope, settings: ServerOptions) -> bool:
+    """Return whether the client speaks TLS, to us or to a proxy."""
+    return scope["scheme"] == "https" or settings.secure_cookies
 
 
 def remote(scope: AsgiScope) -> str:
@@ -121,7 +128,7 @@ class Access:
         if is_public(scope["path"]):
             await self.app(scope, await self._body_of_stranger(scope, headers, receive), send)
             return
-        secret, by_cookie = credentials(headers)
+        secret, by_cookie = credentials(headers, secure=is_secure(scope, self.service.settings))
         if not secret and wants_page(scope, headers):
             await to_sign_in(scope)(scope, receive, send)
             return
@@ -173,13 +180,24 @@ class Access:
                 401, "unauthorized", "a valid token is needed", headers={"WWW-Authenticate": 'Bearer realm="longshore"'}
             )
         token, now = found
+        if by_cookie and self._idles(token, now):
+            raise Problem(401, "unauthorized", "the session was not used for long; sign in again")
         if wait := self.rate.take(token.root_id, time.monotonic()):
             raise too_many(wait, "too many requests with this token")
         return Caller(token, now, csrf_token(secret) if by_cookie else None)
 
+    def _idles(self, token: Token, now: Micros) -> bool:
+        """Return whether a session was not used for too long. Its use is written once a minute."""
+        idle_s = self.service.settings.session_idle_s
+        return bool(idle_s) and now - (token.last_used_at or token.created_at) > idle_s * 1_000_000
+
     def _note_use(self, token: Token, now: Micros) -> None:
         # Coalesced: a token in use causes one small write a minute, not one per request.
-        used = token.root_id  # use of a session counts as use of its token
+        self._note(token.token_id, now)
+        if token.parent_id is not None:  # use of a session counts as use of its token
+            self._note(token.parent_id, now)
+
+    def _note(self, used: str, now: Micros) -> None:
         if now - self._used.get(used, 0) < self.service.settings.used_every_s * 1_000_000:
             return
         if len(self._used) > 10_000:
