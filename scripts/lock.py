@@ -78,26 +78,26 @@ def sbom() -> str:
     """Return the list of components as CycloneDX 1.5, without anything that changes from run to run."""
     pins = pinned()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    body = {
+    body: dict[str, Any] = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
         "version": 1,
         "metadata": {"component": {"type": "application", "name": project["name"], "bom-ref": project["name"]}},
         "components": [_component(name, *pins[name]) for name in closure(pins)],
     }
-    return json.dumps(body, indent=1) + "\n"
+    lines = ",\n".join(json.dumps(part, separators=(",", ":")) for part in body.pop("components"))
+    return json.dumps(body, separators=(",", ":"))[:-1] + ',"components":[\n' + lines + "\n]}\n"
 
 
 def _component(name: str, version: str, text: str) -> dict[str, Any]:
     purl = f"pkg:pypi/{name}@{version}"
-    found = metadata.metadata(name)
+    found: Any = metadata.metadata(name)
     licence = found.get("License-Expression") or _classified(found) or (found.get("License") or "").partition("\n")[0]
     hashes = [{"alg": "SHA-256", "content": one} for one in sorted(re.findall(r"sha256:([0-9a-f]{64})", text))]
-    files = [{"type": "distribution", "url": purl, "hashes": [one]} for one in hashes]
     body: dict[str, Any] = {"type": "library", "name": name, "version": version, "bom-ref": purl, "purl": purl}
     if licence:
         body["licenses"] = [{"license": {"name": licence[:200]}}]
-    return body | {"externalReferences": files}
+    return body | {"hashes": hashes}
 
 
 def _classified(found: Any) -> str:
