@@ -126,6 +126,8 @@ def test_other_tenants_rows_are_invisible_and_unwritable(app: Connection, filled
             with app.transaction():
                 app.execute("SELECT set_config('longshore.tenant', 'a', true)")
                 assert app.execute(f"SELECT count(*) FROM {name} WHERE tenant_id <> 'a'".encode()).fetchone() == (0,)
+                if name.startswith("audit_"):
+                    continue  # nobody may delete or update there at all, as another test shows
                 assert app.execute(f"DELETE FROM {name} WHERE tenant_id = 'b'".encode()).rowcount == 0
                 assert (
                     app.execute(f"UPDATE {name} SET tenant_id = tenant_id WHERE tenant_id = 'b'".encode()).rowcount == 0
