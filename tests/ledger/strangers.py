@@ -53,7 +53,11 @@ BY_HAND = (
         "INSERT INTO failed_releases (tenant_id, project_id, book_id, media_type, release, job_id, reason, failed_at)"
         " VALUES ('a', 'p', 'canary-book', 'audio', 'canary-release', 'canary-job', 'dns', 1)"
     ),
-    "INSERT INTO audit_log (tenant_id, project_id, at, action, target) VALUES ('a', 'p', 1, 'canary', 'canary-target')",
+    (
+        "INSERT INTO audit_log (tenant_id, project_id, at, action, target, number, hash)"
+        " VALUES ('a', 'p', 1, 'canary', 'canary-target', 1, 'canary-hash')"
+    ),
+    "INSERT INTO audit_heads (tenant_id, project_id, number, hash) VALUES ('a', 'p', 1, 'canary-hash') ON CONFLICT DO NOTHING",
     (
         "INSERT INTO request_keys (tenant_id, project_id, request_key, fingerprint, answer, created_at)"
         " VALUES ('a', 'p', 'request', 'print', '\"canary-answer\"', 1)"
@@ -195,6 +199,7 @@ class World:
         by_name: dict[str, Any] = {
             "scope": stranger,
             "tenant_id": stranger.tenant_id,
+            "tenant": stranger.tenant_id,
             "lease": lease,
             "leases": [lease],
             "moves": [Move(lease, "HEAD_DONE")],
@@ -225,8 +230,6 @@ class World:
             "seq": 0,
             "before": FAR,
             "status": Status.COMPLETED,
-            "audit_before": FAR,
-            "keys_before": FAR,
             "ttl_s": 600,
             "owner": "stranger",
             "more": 1,

@@ -172,6 +172,7 @@ class HostRow(NamedTuple):
     silences: int
     nameless_at: Micros | None
     faulty_since: Micros | None
+    cooldown_tenant: str | None
 
 
 class HostPageRow(NamedTuple):

@@ -17,6 +17,7 @@ class FetchRequest:
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()  # sent only to the URL's own origin
+    tenant: str = ""  # whose credentials are sent; requests with secrets share no connection with another tenant's
     start: int = 0
     end: int | None = None  # inclusive
     if_range: str | None = None

@@ -130,6 +130,7 @@ def _warn(secrets: int) -> None:
 def _opened(target: Path | None, settings: Settings) -> Iterator[IO[bytes]]:
     """Return stdout, or a file that appears complete or not at all."""
     from longshore.depot.output_paths import check_target
+    from longshore.store.durability import filesystem
 
     if target is None:
         if stdout_is_closed():
@@ -140,7 +141,7 @@ def _opened(target: Path | None, settings: Settings) -> Iterator[IO[bytes]]:
     check_target(target, settings)
     temporary = target.with_name(f".{target.name}.new")
     try:
-        out = open(temporary, "wb")  # noqa: SIM115 - a file that cannot be opened is a different error than a full disk
+        out = filesystem.create_private(temporary)  # a manifest has every URL as it is, secrets included
     except OSError as error:
         raise BadInput(f"{target} cannot be written: {error.strerror}") from error
     try:

@@ -99,7 +99,7 @@ def _number(text: str | None, kind: type[int | float]) -> float | None:
 
 def _set(call: Call, ledger: Ledger, host: str, changes: dict[str, Any]) -> None:
     """Write the changes and a line of the audit log in one transaction."""
-    from longshore.cli.commands.token import entry
+    from longshore.cli.audited import entry
     from longshore.domain.model import SECOND
     from longshore.ledger.operations import audit_log, hosts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from longshore.cli.output.writer import moment
-from longshore.domain.policy.redaction import safe_url
+from longshore.domain.policy.redaction import safe_field, safe_url
 
 if TYPE_CHECKING:
     from longshore.domain.model import Job
@@ -24,8 +24,8 @@ def job_facts(job: Job) -> dict[str, Any]:
         "debug_id": job.debug_id,
         "job_type": job.job_type,
         "attempts": job.attempts,
-        "work_id": safe_url(request.work_id) if request.work_id else None,
-        "source_ref": safe_url(request.source_ref) if request.source_ref else None,
+        "work_id": safe_field(request.work_id),
+        "source_ref": safe_field(request.source_ref),
         "priority": job.priority,
         "progress": job.progress,
         "bytes_done": job.bytes_done,

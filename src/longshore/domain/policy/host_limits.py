@@ -9,7 +9,7 @@ others is asked for once, at the host's usual pace, because an answer speaks onl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from longshore.domain.model import SECOND, Micros
@@ -22,6 +22,7 @@ RECHECK: Final[Micros] = (
 VERDICT: Final[Micros] = 30 * SECOND  # how long a host stays given up, at least
 STALE: Final[Micros] = 600 * SECOND  # a silence that was not observed for this long restarts
 _NO_LIMITS: Final = HostSettings()
+REST_FOR_ALL: Final[Micros] = 3_600 * SECOND  # the longest rest that tenants can bring about for the others
 BURST_S: Final = 0.1  # a rate may be used up to this far ahead
 
 
@@ -58,6 +59,7 @@ class HostFacts:
     silences: int = 0  # requests without any answer since then
     nameless_at: Micros | None = None  # the resolver said that the name does not exist
     faulty_since: Micros | None = None  # the first fault of any kind since the last answer that was none
+    cooldown_tenant: str | None = None  # the only tenant that `cooldown_until` is for; None: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,23 @@ def rests_until(facts: HostFacts, defaults: HostsSettings, now: Micros) -> Micro
     if _is_tried(facts, defaults, now):
         until = max(until, _tried_at(facts, defaults))
     return until if until > now else None
+
+
+def rest_of(facts: HostFacts, now: Micros) -> tuple[str, Micros] | None:
+    """Return the one tenant that a host told to wait, and until when; None: the host rests for all, or not at all.
+
+    One tenant can make a server answer 429 for hours. The others are asked to wait when they are told so themselves.
+    """
+    if facts.cooldown_tenant is None or (facts.cooldown_until or 0) <= now:
+        return None
+    return facts.cooldown_tenant, facts.cooldown_until or 0
+
+
+def for_tenant(facts: HostFacts, tenant: str) -> HostFacts:
+    """Return what a tenant sees of a host: not the rest that only another one was asked for."""
+    if facts.cooldown_tenant in (None, tenant):
+        return facts
+    return replace(facts, cooldown_until=None)
 
 
 def _tried_at(facts: HostFacts, defaults: HostsSettings) -> Micros:

@@ -1,6 +1,6 @@
 -- {host} --
 host, concurrency, rate_per_s, paused, cooldown_until, failures, failed_at, next_start_at, reason, silent_since, silences,
-nameless_at, faulty_since
+nameless_at, faulty_since, cooldown_tenant
 
 -- host_row --
 SELECT {host} FROM hosts WHERE host = :host
@@ -60,7 +60,7 @@ UPDATE hosts SET rate_per_s = :value, updated_at = :now WHERE host = :host
 UPDATE hosts SET paused = :value, updated_at = :now WHERE host = :host
 
 -- host_set_cooldown_until --
-UPDATE hosts SET cooldown_until = :value, updated_at = :now WHERE host = :host
+UPDATE hosts SET cooldown_until = :value, cooldown_tenant = NULL, updated_at = :now WHERE host = :host
 
 -- host_set_reason --
 UPDATE hosts SET reason = :value, updated_at = :now WHERE host = :host

@@ -170,7 +170,7 @@ class Receiver:
             self._walks[key] = MirrorWalk(
                 lease,
                 lambda host, trail: write_async(hop, lease, host, defaults=self._hosts, trail=trail),
-                lambda host: read(rests, host, defaults=self._hosts),
+                lambda host: read(rests, host, lease.scope.tenant_id, defaults=self._hosts),
             )
         return self._walks[key]
 
@@ -190,6 +190,7 @@ class Receiver:
         ask = FetchRequest(
             url,
             headers=_headers(lease, url),
+            tenant=lease.scope.tenant_id,
             if_none_match=validators.etag if validators else None,
             if_modified_since=validators.last_modified if validators and not validators.etag else None,
             on_hop=lambda host: self._hop(lease, host),
@@ -236,6 +237,7 @@ class Receiver:
         ask = FetchRequest(
             url,
             headers=_headers(lease, url),
+            tenant=lease.scope.tenant_id,
             start=start,
             if_range=if_range,
             on_hop=lambda host: self._hop(lease, host),
@@ -309,7 +311,9 @@ class Receiver:
         staged = Staged(lease.scope, lease.job_id, lease.epoch, sha256, size, content_type, body)
         received = Received(lease, staged, head, telemetry(sink, head, elapsed_s, why))
         request = lease.job.request
-        if logins := self._known.along(request.canonical_url, head.url, request.headers, planned=request.login):
+        if logins := self._known.of_tenant(lease.scope.tenant_id).along(
+            request.canonical_url, head.url, request.headers, planned=request.login
+        ):
             received.caller = caller_of(request.headers, logins)
         return received
 
@@ -345,7 +349,8 @@ class Receiver:
 
     def _logins(self, lease: Lease, url: str, final_url: str | None) -> str:
         """Return the logins that the bytes of an answer belong to, as a hash; empty: none."""
-        return caller_of((), self._known.along(url, final_url, _headers(lease, url), planned=lease.job.request.login))
+        known = self._known.of_tenant(lease.scope.tenant_id)
+        return caller_of((), known.along(url, final_url, _headers(lease, url), planned=lease.job.request.login))
 
     def _left_memory(self, lease: Lease, sink: BodySink) -> None:
         """Note in the ledger that a large body has begun: from here on a claim counts, and people can watch it."""
