@@ -396,6 +396,15 @@ class Purging(Voyage):
         assert list((self.depot / "archive").rglob("*.parquet"))
 
 
+class ArchivingHistory(Purging):
+    """The history of completed jobs: archived first, forgotten then."""
+
+    points = ("purge.history",)
+
+    def command(self) -> list[str]:
+        return [*super().command(), "--completed"]
+
+
 class OwnJob(Voyage):
     """A function of the user's as a job."""
 
@@ -517,5 +526,5 @@ class RemoteDamaging(Remote):
 
 VOYAGES: tuple[type[Voyage], ...] = (
     Restarting, Beating, Adopting, Reconciling, Returning, Collecting, Placing, Replacing, Damaging, Mending, Linkless,
-    BackingUp, Restoring, Purging, OwnJob, Removing, Uploading, Remote, RemoteDamaging,
+    BackingUp, Restoring, Purging, ArchivingHistory, OwnJob, Removing, Uploading, Remote, RemoteDamaging,
 )  # fmt: skip

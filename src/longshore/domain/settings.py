@@ -305,6 +305,11 @@ class RetentionSettings(Section):
     days: float = key(
         90.0, "jobs over for longer, that nothing points to, are archived and forgotten; 0 = never", least=0
     )
+    completed_days: float = key(
+        0.0,
+        "completed jobs over for longer whose artifacts stay: their history is archived, and their row stays; 0 = never",
+        least=0,
+    )
     audit_days: float = key(365.0, "age from which lines of the audit log go; 0 = never", least=0)
     artifact_days: Mapping[str, float] = key(
         {}, "age from which artifacts of a type are deleted with their bytes, by artifact type: `raw_upload = 30`"
