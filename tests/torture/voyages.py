@@ -380,7 +380,7 @@ class Restoring(Voyage):
 class Purging(Voyage):
     """Archived first, forgotten then."""
 
-    points = ("purge.archive", "purge.archived", "purge.delete")
+    points: ClassVar[tuple[str, ...]] = ("purge.archive", "purge.archived", "purge.delete")
 
     def prepare(self) -> None:
         self.got()
