@@ -317,6 +317,13 @@ class RetentionSettings(Section):
     request_key_days: float = key(7.0, "how long an Idempotency-Key is remembered; 0 = for ever", least=0)
 
 
+class MetadataSettings(Section):
+    """Lists and pages of an API that are given by URL. Artifacts are never cached here."""
+
+    cache_bytes: int = key(64 * MIB, "size of the cache of such answers, in the depot; 0 = no cache", least=0)
+    max_bytes: int = key(256 * MIB, "largest list or page that is read (reason `too_large`)", least=1)
+
+
 class QuotaSettings(Section):
     """How much room may be used."""
 
@@ -444,6 +451,7 @@ class Settings(Section):
     verify: VerifySettings = VerifySettings()
     reconcile: ReconcileSettings = ReconcileSettings()
     retention: RetentionSettings = RetentionSettings()
+    metadata: MetadataSettings = MetadataSettings()
     quota: QuotaSettings = QuotaSettings()
     lease: LeaseSettings = LeaseSettings()
     qbittorrent: QbittorrentSettings = QbittorrentSettings()
