@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -128,7 +129,7 @@ class BackgroundTasks:
         tools, said_at, said, looked_at = self._tools, 0.0, set[tuple[str | None, str]](), 0.0
         while tools.watch.listening:
             await asyncio.sleep(LOOK_S)
-            self._tell_silence()
+            await self._tell_silence()
             is_idle, now = self._worker.idle_s >= QUIET_S, time.monotonic()
             if not is_idle and now - looked_at < BUSY_LOOK_S:
                 continue
@@ -152,17 +153,26 @@ class BackgroundTasks:
             return await tools.ledger.read_async(waits, scope, tools.owner, tools.hosts)
         return await tools.ledger.read_async(waits_of, scope or Scope(), tools.owner, tools.hosts, named)
 
-    def _tell_silence(self) -> None:
-        """Report hosts that do not answer, each repeatedly at intervals."""
+    async def _tell_silence(self) -> None:
+        """Report hosts that do not answer, each repeatedly at intervals, with all jobs that wait for them."""
         now, tools = time.monotonic(), self._tools
         tools.silent.look(now)
-        for host, jobs, since in tools.silent.longer_than(SILENT_S, now):
-            if now - self._told_silent.get(host, -SAY_AGAIN_S) < SAY_AGAIN_S:
-                continue
-            self._told_silent[host] = now
-            stall = tools.silent_s
-            until = iso(tools.ledger.now() + int((since + stall - now) * SECOND)) if stall else None
-            tools.watch.tell("waiting", host=host, reason="silent", until=until, jobs=jobs)
+        found = tools.silent.longer_than(SILENT_S, now)
+        fresh = [one for one in found if now - self._told_silent.get(one.host, -SAY_AGAIN_S) >= SAY_AGAIN_S]
+        if not fresh:
+            return
+        queued: Counter[str | None] = Counter()
+        with suppress(LedgerError):
+            for wait in await self._found_waits():
+                queued[wait.host] += wait.jobs
+        limits = tools.settings.transfer
+        for one in fresh:
+            self._told_silent[one.host] = now
+            ends_s = one.since + (limits.stall_s if one.connected else limits.connect_s) - now
+            until = iso(tools.ledger.now() + int(max(0.0, ends_s) * SECOND))
+            reason = "silent" if one.connected else "connecting"
+            jobs = one.jobs + queued[one.host] + tools.transfer_slots.queued(one.host)
+            tools.watch.tell("waiting", host=one.host, reason=reason, until=until, jobs=jobs)
 
     async def _house(self) -> None:
         """Run maintenance: a quick check at the start, a full one periodically or after a burst of failures."""

@@ -104,4 +104,3 @@ class WorkerContext:
     turn_away: Callable[[], None]  # for a drain: fail all transfers that wait for a slot
     transfer_slots: TransferSlots  # places for transfers
     silent: SilentTransfers
-    silent_s: float  # how long a transfer may be silent; 0: for ever

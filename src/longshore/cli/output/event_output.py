@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from longshore.cli.output.failure_lines import FailureLines, grouped, remedy
-from longshore.cli.output.writer import duration, on_terminal, say, size
+from longshore.cli.output.writer import counted, duration, on_terminal, say, size
 from longshore.domain.policy.redaction import LONGEST, safe_url
 from longshore.domain.reasons import reason_named
 from longshore.domain.run_events import RunEvent
@@ -25,7 +25,11 @@ DAY_S: Final = 86_400
 AGAIN_S: Final = 10.0  # several workers of one run tell the same
 PLAIN_AGAIN_S: Final = 300.0  # where the line of progress repeats it
 # What a run waits for besides the reasons of failures.
-_MEANINGS: Final = {"paused": "by a person", "silent": "it was asked and sends nothing"}
+_MEANINGS: Final = {
+    "paused": "by a person",
+    "silent": "it was asked and sends nothing",
+    "connecting": "no connection yet",
+}
 
 
 def event_printer(call: Call, *, results: bool | None = True) -> Callable[[RunEvent], None]:
@@ -108,7 +112,8 @@ def waiting_text(facts: Mapping[str, Any], *, brief: bool = False) -> str:
         shown = f"{at.astimezone():%H:%M:%S}" if brief and left < DAY_S else until
         end = shown if left < 1 else f"{shown} ({duration(left)})"
     why = f" ({_meaning(reason)})" if _meaning(reason) and not brief else ""
-    return f"waiting   {facts['jobs']} job(s) for {facts['host'] or 'other workers'}: {reason}{why}, until {end}"
+    jobs, whom = counted(facts["jobs"], "job"), facts["host"] or "other workers"
+    return f"waiting   {jobs} for {whom}: {reason}{why}, until {end}"
 
 
 def _meaning(reason: str) -> str:
@@ -166,8 +171,8 @@ def summary_text(score: ProgressCounts) -> str:
     """Return a one-line summary of a run."""
     words = [("completed", score.completed), ("held before", score.held), ("failed", score.failed)]
     words += [("canceled", score.canceled), ("not stored (offline)", score.offline), ("tried again", score.retries)]
-    counted = [f"{count} {word}" for word, count in words if count or word == "completed"]
-    return ", ".join([*counted, size(score.bytes)])
+    parts = [f"{count} {word}" for word, count in words if count or word == "completed"]
+    return ", ".join([*parts, size(score.bytes)])
 
 
 def refused_text(refused: Mapping[str, int]) -> str:

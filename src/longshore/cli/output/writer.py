@@ -91,6 +91,13 @@ def short_moment(micros: int) -> str:
     return moment(micros)[:19].replace("T", " ") + "Z"
 
 
+def counted(number: int, noun: str) -> str:
+    """Write a number with its noun: `1 job`, `2 jobs`, `3 entries`."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun[:-1]}ies" if noun.endswith("y") else f"{number} {noun}s"
+
+
 def size(nbytes: float) -> str:
     """Write a number of bytes for a person."""
     unit = 0

@@ -1,8 +1,10 @@
 """How much may be started at a host now: a pure decision from what is configured, remembered and in flight.
 
 Rules. What is in flight is derived from live leases. A rate is a schedule of starts (`next_start_at`). A host with too
-many faults in a row rests, then gets one try, and is whole again after a success. A host that answered nothing at all for
-`give_up_s`, the last try included, is given up: the jobs that wait for it fail, because one try speaks for all of them. A
+many faults in a row rests, then gets one try, and is whole again after a success. So does a host with which several requests
+got no connection for as long as it would rest: more requests at once would only wait for the same. The time that a try spent
+waiting counts as rest. A host that answered nothing at all for `give_up_s`, from the start of the first request to the end of
+the last try, is given up: the jobs that wait for it fail, because one try speaks for all of them. A
 host that answers, but gave nothing but faults for `give_up_s`, is faulty: jobs that were asked for there fail, and each of the
 others is asked for once, at the host's usual pace, because an answer speaks only for its own URL.
 """
@@ -22,6 +24,9 @@ RECHECK: Final[Micros] = (
 VERDICT: Final[Micros] = 30 * SECOND  # how long a host stays given up, at least
 STALE: Final[Micros] = 600 * SECOND  # a silence that was not observed for this long restarts
 _NO_LIMITS: Final = HostSettings()
+UNREACHABLE: Final = "connect"  # the reason of a request that got no connection
+SEVERAL: Final = 2
+LEAST_REST: Final[Micros] = SECOND
 BURST_S: Final = 0.1  # a rate may be used up to this far ahead
 
 
@@ -54,7 +59,7 @@ class HostFacts:
     next_start_at: Micros | None = None
     uses: tuple[HostUse, ...] = ()
     reason: str | None = None  # of the last fault
-    silent_since: Micros | None = None  # the first request without any answer since the last answer
+    silent_since: Micros | None = None  # start of the first request without any answer since the last answer
     silences: int = 0  # requests without any answer since then
     nameless_at: Micros | None = None  # the resolver said that the name does not exist
     faulty_since: Micros | None = None  # the first fault of any kind since the last answer that was none
@@ -118,14 +123,22 @@ def rests_until(facts: HostFacts, defaults: HostsSettings, now: Micros) -> Micro
 
 def _tried_at(facts: HostFacts, defaults: HostsSettings) -> Micros:
     """Return when a host whose breaker is open gets its one try: after its rest, or when it would be given up."""
-    failed_at = facts.failed_at or 0
+    failed_at, took = facts.failed_at or 0, _try_takes(facts)
     until = failed_at + int(defaults.breaker_cooldown_s * SECOND)
+    least = min(until, failed_at + LEAST_REST)
     if defaults.give_up_s:
-        for since in (facts.silent_since, facts.faulty_since):
+        for since, ahead in ((facts.silent_since, took), (facts.faulty_since, 0)):
             deadline = (since or 0) + int(defaults.give_up_s * SECOND)
             if since is not None and failed_at < deadline:
-                until = min(until, deadline)
+                until = max(least, min(until - ahead, deadline - ahead))
     return until
+
+
+def _try_takes(facts: HostFacts) -> Micros:
+    """Return how long the first request without an answer waited for one; 0 if the series began with another fault."""
+    if facts.silent_since is None or facts.faulty_since is None:
+        return 0
+    return max(0, facts.faulty_since - facts.silent_since)
 
 
 def judged(facts: HostFacts, defaults: HostsSettings, now: Micros) -> HostVerdict | None:
@@ -191,7 +204,16 @@ def _is_tried(facts: HostFacts, defaults: HostsSettings, now: Micros) -> bool:
 
 def _is_open(facts: HostFacts, defaults: HostsSettings) -> bool:
     """Return whether the breaker is open."""
-    return bool(defaults.breaker_failures) and facts.failures >= defaults.breaker_failures
+    if not defaults.breaker_failures:
+        return False
+    return facts.failures >= defaults.breaker_failures or _is_unreachable(facts, defaults)
+
+
+def _is_unreachable(facts: HostFacts, defaults: HostsSettings) -> bool:
+    """Return whether several requests got no connection, for as long as a host rests."""
+    if facts.reason != UNREACHABLE or facts.silences < SEVERAL or facts.silent_since is None or facts.failed_at is None:
+        return False
+    return facts.failed_at - facts.silent_since >= defaults.breaker_cooldown_s * SECOND
 
 
 def _rate(facts: HostFacts, defaults: HostsSettings) -> float:

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from longshore.domain.kinds import CANCELED, JobKind, check_move, kind_of
-from longshore.domain.model import SECOND, JobRequest, Lease, NewArtifact, Status
+from longshore.domain.model import SECOND, JobRequest, Lease, Micros, NewArtifact, Status
 from longshore.domain.outcomes import Blame, Canceled, Completed, Deferred, Failed, Outcome, Released, Reused
 from longshore.domain.policy.host_limits import STALE
 from longshore.domain.policy.redaction import safe_text
@@ -264,7 +264,7 @@ class Batch:
         """Write what the batch learned of hosts; an answer outweighs a silence of the same moment."""
         tx, now = self.tx, self.tx.now
         silent = [
-            (host, len(blames), now - STALE, now if any(blame.nameless for blame in blames) else None, now)
+            (host, _silent_since(blames, now), len(blames), now - STALE, _nameless_at(blames, now), now)
             for host, blames in sorted(self.silent.items())
         ]
         tx.many("host_silent", silent)
@@ -282,6 +282,15 @@ class Batch:
         if host and rest_s:
             until = self.tx.now + int(rest_s * SECOND)
             self.tx.many("host_rest", [(host, until, reason, self.tx.now)])
+
+
+def _silent_since(blames: Sequence[Blame], now: Micros) -> Micros:
+    """Return when the first of these requests began to wait for a connection."""
+    return now - int(max(blame.waited_s for blame in blames) * SECOND)
+
+
+def _nameless_at(blames: Sequence[Blame], now: Micros) -> Micros | None:
+    return now if any(blame.nameless for blame in blames) else None
 
 
 def _deferral(deferred: Deferred | None, row: FencedRow, kind: JobKind) -> Row:
