@@ -8,6 +8,7 @@ import pytest
 
 from longshore.domain.model import SECOND
 from longshore.domain.policy.host_limits import (
+    NEVER,
     HostFacts,
     HostUse,
     HostVerdict,
@@ -15,6 +16,7 @@ from longshore.domain.policy.host_limits import (
     given_up,
     judged,
     rests_until,
+    state_of,
 )
 from longshore.domain.settings import HostsSettings
 
@@ -112,6 +114,33 @@ def test_the_last_try_of_an_unreachable_host_ends_when_it_is_given_up() -> None:
     for failed, until in ((32, 50), (45, 50), (50, 51), (59, 60), (70, 100)):
         facts = replace(facts, failed_at=failed * SECOND)
         assert rests_until(facts, manners, failed * SECOND) == until * SECOND
+
+
+@pytest.mark.parametrize(
+    ("facts", "state", "until"),
+    [
+        (HostFacts("h"), "ok", None),
+        (HostFacts("h", failures=4, failed_at=0), "ok", None),
+        (HostFacts("h", paused=True, cooldown_until=300 * SECOND), "paused", None),
+        (HostFacts("h", cooldown_until=300 * SECOND), "resting", 300),
+        (HostFacts("h", cooldown_until=10 * SECOND), "ok", None),
+        (HostFacts("h", failures=5, failed_at=90 * SECOND), "resting", 120),
+        (HostFacts("h", failures=5, failed_at=60 * SECOND), "resting", None),  # its one try may be under way
+        (HostFacts("h", failures=9, failed_at=90 * SECOND, silent_since=0, silences=9), "given up", 120),
+        (HostFacts("h", failures=9, failed_at=65 * SECOND, silent_since=0, silences=9), "given up", None),
+        (HostFacts("h", nameless_at=90 * SECOND), "given up", None),
+        (HostFacts("h", failures=9, failed_at=90 * SECOND, faulty_since=0), "faulty", None),
+        (
+            HostFacts("h", failures=9, failed_at=90 * SECOND, faulty_since=0, cooldown_until=NEVER - 1),
+            "resting",
+            NEVER - 1,
+        ),
+    ],
+)
+def test_a_host_has_one_state(facts: HostFacts, state: str, until: int | None) -> None:
+    found, ends = state_of(facts, SILENCE, 100 * SECOND)
+    assert found.value == state
+    assert ends in (until, until and until * SECOND)
 
 
 def test_a_name_that_does_not_exist_is_given_up_at_once() -> None:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from longshore.cli.output.failure_lines import FailureLines, grouped, remedy
-from longshore.cli.output.writer import counted, duration, on_terminal, say, size
+from longshore.cli.output.writer import counted, duration, on_terminal, readable, say, size
 from longshore.domain.policy.redaction import LONGEST, safe_url
 from longshore.domain.reasons import reason_named
 from longshore.domain.run_events import RunEvent
@@ -109,7 +109,7 @@ def waiting_text(facts: Mapping[str, Any], *, brief: bool = False) -> str:
     else:
         at = datetime.fromisoformat(until)
         left = (at - datetime.now(UTC)).total_seconds()
-        shown = f"{at.astimezone():%H:%M:%S}" if brief and left < DAY_S else until
+        shown = f"{at.astimezone():%H:%M:%S}" if brief and left < DAY_S else readable(until)
         end = shown if left < 1 else f"{shown} ({duration(left)})"
     why = f" ({_meaning(reason)})" if _meaning(reason) and not brief else ""
     jobs, whom = counted(facts["jobs"], "job"), facts["host"] or "other workers"

@@ -88,7 +88,12 @@ def moment(micros: int) -> str:
 
 def short_moment(micros: int) -> str:
     """Write a time of the ledger for a person: to the second, in UTC."""
-    return moment(micros)[:19].replace("T", " ") + "Z"
+    return readable(moment(micros))
+
+
+def readable(stamp: str) -> str:
+    """Write an RFC 3339 time as every screen of the program does: to the second, in UTC."""
+    return stamp[:19].replace("T", " ") + "Z"
 
 
 def counted(number: int, noun: str) -> str:

@@ -12,6 +12,7 @@ others is asked for once, at the host's usual pace, because an answer speaks onl
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from longshore.domain.model import SECOND, Micros
@@ -63,6 +64,16 @@ class HostFacts:
     silences: int = 0  # requests without any answer since then
     nameless_at: Micros | None = None  # the resolver said that the name does not exist
     faulty_since: Micros | None = None  # the first fault of any kind since the last answer that was none
+
+
+class HostState(StrEnum):
+    """How a host stands, in one word for every table, field and page."""
+
+    OK = "ok"  # it is asked as usual
+    RESTING = "resting"  # asked by Retry-After or a person to be left alone, or after faults; then one try decides
+    FAULTY = "faulty"  # nothing but faults for `give_up_s`: each URL is asked for once
+    GIVEN_UP = "given up"  # no answer at all for `give_up_s`: its jobs failed, and the next one is a new try
+    PAUSED = "paused"  # by a person, until it is resumed
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +152,21 @@ def _try_takes(facts: HostFacts) -> Micros:
     return max(0, facts.faulty_since - facts.silent_since)
 
 
+def state_of(facts: HostFacts, defaults: HostsSettings, now: Micros) -> tuple[HostState, Micros | None]:
+    """Return how a host stands, and until when; None: no end is known, or nothing to wait for."""
+    if facts.paused:
+        return HostState.PAUSED, None
+    until = rests_until(facts, defaults, now)
+    ends = None if until is None or until >= NEVER else until
+    if facts.nameless_at is not None or _has_lasted(facts, facts.silent_since, defaults):
+        return HostState.GIVEN_UP, ends
+    if until is not None:
+        return HostState.RESTING, ends
+    if facts.silent_since is None and _has_lasted(facts, facts.faulty_since, defaults):
+        return HostState.FAULTY, None
+    return HostState.RESTING if _is_open(facts, defaults) else HostState.OK, None
+
+
 def judged(facts: HostFacts, defaults: HostsSettings, now: Micros) -> HostVerdict | None:
     """Return the verdict on a host: given up, faulty, or None."""
     if (at := given_up(facts, defaults, now)) is not None:
@@ -169,10 +195,16 @@ def found_faulty(facts: HostFacts, defaults: HostsSettings, now: Micros) -> Micr
 
 def _lasted(facts: HostFacts, since: Micros | None, defaults: HostsSettings, now: Micros) -> Micros | None:
     """Return the last fault, if the breaker is open, faults lasted for `give_up_s` and the last one is not long ago."""
-    if not defaults.give_up_s or since is None or facts.failed_at is None or not _is_open(facts, defaults):
+    if facts.failed_at is None or now - facts.failed_at >= _holds(defaults):
         return None
-    lasted, ago = facts.failed_at - since, now - facts.failed_at
-    return facts.failed_at if lasted >= defaults.give_up_s * SECOND and ago < _holds(defaults) else None
+    return facts.failed_at if _has_lasted(facts, since, defaults) else None
+
+
+def _has_lasted(facts: HostFacts, since: Micros | None, defaults: HostsSettings) -> bool:
+    """Return whether the breaker is open and faults lasted for `give_up_s`."""
+    if not defaults.give_up_s or since is None or facts.failed_at is None or not _is_open(facts, defaults):
+        return False
+    return facts.failed_at - since >= defaults.give_up_s * SECOND
 
 
 def _holds(defaults: HostsSettings) -> Micros:
