@@ -12,12 +12,14 @@ from longshore.cli.output.writer import say
 @common
 def command(call: Call) -> int:
     """Show failed jobs by reason and host, with an example and a remedy for each."""
-    from longshore.cli.output.failure_lines import remedy
+    from longshore.cli.output.failure_lines import LOST_REMEDY, lost_text, remedy
     from longshore.domain.kinds import Status
     from longshore.domain.policy.redaction import LONGEST, safe_url, shortened
+    from longshore.ledger.queries.throughput import held_totals
 
     with call.ledger() as ledger:
         groups = ledger.failures(call.scope)
+        totals = ledger.read(held_totals, call.scope)
         failed = ledger.counts(call.scope)[Status.FAILED] if not groups else 0
     for group in groups:
         facts = {
@@ -38,7 +40,12 @@ def command(call: Call) -> int:
                 f"         e.g. {facts['sample_job_id']}  {shortened(str(facts['sample_url'] or ''), LONGEST)}"
             )
             call.output.text(f"         → {facts['remedy']}")
-    if not groups and not call.json and call.verbosity >= 0:
+    if totals["missing"] and call.json:
+        facts = {"artifacts": totals["missing"], "bytes": totals["missing_bytes"], "remedy": LOST_REMEDY}
+        call.output.record("lost", facts)
+    elif totals["missing"]:
+        call.output.text(lost_text(totals["missing"], totals["missing_bytes"]))
+    if not groups and not totals["missing"] and not call.json and call.verbosity >= 0:
         older = f"; {failed} older failures were tried again: `longshore jobs --status failed`" if failed else ""
         say(f"nothing failed{older}")
     return 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from longshore.cli.options import Call, common
-from longshore.cli.output.writer import moment, size
+from longshore.cli.output.writer import counted, moment, size
 
 if TYPE_CHECKING:
     from longshore.ledger import Ledger
@@ -31,6 +31,8 @@ def command(call: Call) -> int:
         "artifacts": totals.get("artifacts", 0),
         "bytes": totals.get("artifact_bytes", 0),
         "saved_bytes": max(0, totals.get("artifact_bytes", 0) - totals.get("blob_bytes", 0)),
+        "missing_artifacts": totals["missing"],
+        "missing_bytes": totals["missing_bytes"],
     }
     failures = {"missing": missing, "retried": jobs["failed"] - missing}
     if call.json:
@@ -48,10 +50,13 @@ def _text(
     waiting: list[dict[str, Any]],
 ) -> None:
     from longshore.cli.output.event_output import waiting_text
+    from longshore.cli.output.failure_lines import lost_text
 
     call.output.table(["status", "jobs"], jobs.items())
     saved = f"; {size(held['saved_bytes'])} saved, because equal bytes are stored once" if held["saved_bytes"] else ""
-    call.output.text(f"{held['artifacts']} artifacts, {size(held['bytes'])}{saved}")
+    call.output.text(f"{counted(held['artifacts'], 'artifact')}, {size(held['bytes'])}{saved}")
+    if held.get("missing_artifacts"):
+        call.output.text(lost_text(held["missing_artifacts"], held["missing_bytes"]))
     if jobs["failed"]:
         again = f" ({failures['retried']} of the failed jobs were tried again)" if failures["retried"] else ""
         why = ": `longshore failures` says why" if failures["missing"] else ""

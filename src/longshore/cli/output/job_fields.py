@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from longshore.cli.output.writer import moment
 from longshore.domain.policy.redaction import safe_url
@@ -10,9 +10,11 @@ from longshore.domain.policy.redaction import safe_url
 if TYPE_CHECKING:
     from longshore.domain.model import Job
 
+_HELD: Final = frozenset({"completed", "skipped"})
 
-def job_facts(job: Job) -> dict[str, Any]:
-    """Return the fields of a job's line."""
+
+def job_facts(job: Job, *, is_lost: bool = False) -> dict[str, Any]:
+    """Return the fields of a job's line; `is_lost`: bytes of its result are."""
     request = job.request
     return {
         "job_id": job.job_id,
@@ -34,6 +36,7 @@ def job_facts(job: Job) -> dict[str, Any]:
         "next_attempt_at": _moment(job.next_attempt_at),
         "reuse_of_job_id": job.reuse_of_job_id,
         "retry_of": job.retry_of,
+        "availability": ("missing" if is_lost else "available") if job.status in _HELD else None,
     }
 
 

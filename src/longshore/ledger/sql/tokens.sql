@@ -62,6 +62,27 @@ SELECT status, SUM(n) FROM counters
    AND status IN ('artifacts', 'artifact_bytes', 'blobs', 'blob_bytes')
  GROUP BY status;
 
+-- held_lost --
+-- Artifacts whose bytes are lost: they are not held.
+SELECT count(*), COALESCE(sum(byte_size), 0) FROM artifacts
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND availability = 'missing';
+
+-- blobs_lost --
+SELECT count(*), COALESCE(sum(l.byte_size), 0)
+  FROM (SELECT DISTINCT a.sha256, a.byte_size FROM artifacts AS a
+         WHERE a.tenant_id = :tenant_id AND a.project_id = :project_id AND a.availability = 'missing') AS l;
+
+-- lost_results --
+-- Results whose bytes are lost, if no later job for the same brought them again.
+SELECT r.job_id, COALESCE(j.url, j.canonical_url, j.work_id), a.name, a.sha256, a.byte_size
+  FROM artifacts AS a
+  JOIN job_artifacts AS r ON r.tenant_id = a.tenant_id AND r.project_id = a.project_id AND r.artifact_id = a.artifact_id
+  JOIN jobs AS j ON j.tenant_id = r.tenant_id AND j.project_id = r.project_id AND j.job_id = r.job_id
+ WHERE a.tenant_id = :tenant_id AND a.project_id = :project_id AND a.availability = 'missing' AND r.role = 'result'
+   AND NOT EXISTS (SELECT 1 FROM jobs AS n WHERE n.tenant_id = j.tenant_id AND n.project_id = j.project_id
+                      AND n.retry_of = j.job_id AND (n.status = 'completed' OR n.status = 'skipped'))
+ ORDER BY r.job_id LIMIT :many;
+
 -- arrivals --
 -- Artifacts registered since a time, by time slot; ids are ordered by time, so this reads only the end of the table.
 SELECT slot, COUNT(*), SUM(byte_size)
