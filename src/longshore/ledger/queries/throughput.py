@@ -14,15 +14,18 @@ def held_totals(tx: Tx, scope: Scope) -> dict[str, int]:
     """Return how much is held, from counters, without what is lost; `missing` and `missing_bytes` say how much that is."""
     tx.enter(scope.tenant_id)
     totals = {name: int(n) for name, n in tx.all("held_totals", **scope._asdict())}
-    totals["missing"], totals["missing_bytes"] = map(int, tx.one("held_lost", **scope._asdict()) or (0, 0))
-    blobs, blob_bytes = tx.one("blobs_lost", **scope._asdict()) or (0, 0) if totals["missing"] else (0, 0)
-    lost = {
-        "artifacts": totals["missing"],
-        "artifact_bytes": totals["missing_bytes"],
-        "blobs": blobs,
-        "blob_bytes": blob_bytes,
-    }
-    totals |= {name: max(0, totals.get(name, 0) - int(count)) for name, count in lost.items()}
+    totals |= {"missing": 0, "missing_bytes": 0}
+    for count, size, is_back in tx.all("held_lost", **scope._asdict()):
+        totals["artifacts"], totals["artifact_bytes"] = (
+            totals["artifacts"] - count,
+            totals["artifact_bytes"] - count * size,
+        )
+        if not is_back:
+            totals["blobs"], totals["blob_bytes"] = totals["blobs"] - 1, totals["blob_bytes"] - size
+            totals["missing"], totals["missing_bytes"] = (
+                totals["missing"] + count,
+                totals["missing_bytes"] + count * size,
+            )
     return totals
 
 

@@ -63,14 +63,13 @@ SELECT status, SUM(n) FROM counters
  GROUP BY status;
 
 -- held_lost --
--- Artifacts whose bytes are lost: they are not held.
-SELECT count(*), COALESCE(sum(byte_size), 0) FROM artifacts
- WHERE tenant_id = :tenant_id AND project_id = :project_id AND availability = 'missing';
-
--- blobs_lost --
-SELECT count(*), COALESCE(sum(l.byte_size), 0)
-  FROM (SELECT DISTINCT a.sha256, a.byte_size FROM artifacts AS a
-         WHERE a.tenant_id = :tenant_id AND a.project_id = :project_id AND a.availability = 'missing') AS l;
+-- Artifacts whose bytes were lost, by bytes: how many, their size, and whether a later artifact has the bytes again.
+SELECT count(*), a.byte_size,
+       EXISTS (SELECT 1 FROM artifacts AS b WHERE b.tenant_id = a.tenant_id AND b.project_id = a.project_id
+                  AND b.sha256 = a.sha256 AND b.availability = 'available')
+  FROM artifacts AS a
+ WHERE a.tenant_id = :tenant_id AND a.project_id = :project_id AND a.availability = 'missing'
+ GROUP BY a.tenant_id, a.project_id, a.sha256, a.byte_size;
 
 -- lost_results --
 -- Results whose bytes are lost, if no later job for the same brought them again.
