@@ -22,7 +22,8 @@ from longshore.domain.kinds import DOWNLOAD, TERMINAL, TORRENT, JobKind, kind_of
 from longshore.domain.reasons import REASONS, Kind
 from longshore.domain.settings import CredentialSettings, HostSettings
 from scripts.reference_events import events
-from scripts.reference_pages import NOTICE, api, lists, metrics, python, tables
+from scripts.reference_pages import NOTICE, api, lists, metrics, tables
+from scripts.reference_python import python
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 COMMON = {

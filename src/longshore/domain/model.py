@@ -107,6 +107,11 @@ class Job:
     failed_at: Micros | None
     trail: str | None = None  # the results of its candidates: `domain.transfer.mirrors.Trail`
 
+    @property
+    def url(self) -> str | None:
+        """The URL of the request, if it has one."""
+        return self.request.url
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:

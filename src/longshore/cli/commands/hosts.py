@@ -215,7 +215,7 @@ def _unknown(ledger: Ledger, host: str) -> BadInput:
     known = [one.host for one in ledger.read(hosts.hosts, "", PAGE)]
     ported = [name for name in known if name.rpartition(":")[0] == host]
     near = [*ported, *(name for name in get_close_matches(host, known) if name not in ported)][:3]
-    meant = f"did you mean {' or '.join(near)}?" if near else "`longshore hosts` lists the known ones"
+    meant = f"did you mean {' or '.join(near)}?" if near else "`longshore hosts` lists the known ones."
     return BadInput(f"unknown host {host}: no job names it", hint=f"{meant} `--new` sets it anyway")
 
 

@@ -19,12 +19,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
-from longshore.cli.get.file_names import Names, is_same
+from longshore.cli.get.file_names import Names
 from longshore.cli.output.writer import one_line, say
 from longshore.cli.run_command import DAMAGE, OK, UNEXPECTED
 from longshore.depot.records import Got
 from longshore.errors import BlobDamaged, Conflict, LongshoreError, NotFound
 from longshore.ledger.queries.due_work import results_named, standings
+from longshore.store.local.place_outside import is_same
 from longshore.store.verify_blob import proven_pieces
 
 if TYPE_CHECKING:
