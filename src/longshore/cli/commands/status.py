@@ -27,6 +27,7 @@ def command(call: Call) -> int:
         totals = ledger.read(held_totals, call.scope)
         missing = ledger.read(failures_left, call.scope)
         waiting = _waiting(call, ledger) if jobs["pending"] else []
+        abandoned = _abandoned(call, ledger) if jobs["processing"] else 0
     held = {
         "artifacts": totals.get("artifacts", 0),
         "bytes": totals.get("artifact_bytes", 0),
@@ -36,9 +37,14 @@ def command(call: Call) -> int:
     }
     failures = {"missing": missing, "retried": jobs["failed"] - missing}
     if call.json:
-        call.output.record("status", {"jobs": jobs, "held": held, "failures": failures, "waiting": waiting})
+        call.output.record(
+            "status", {"jobs": jobs, "held": held, "failures": failures, "waiting": waiting, "abandoned": abandoned}
+        )
     else:
         _text(call, jobs, held, failures, waiting)
+        if abandoned:
+            jobs_of = f"{counted(abandoned, 'job')} of the whole depot held by workers that died"
+            call.output.text(f"{jobs_of}: the next `longshore run` takes them over at once")
     return 0
 
 
@@ -63,6 +69,17 @@ def _text(
         call.output.text(f"{failures['missing']} still missing{again}{why}")
     for facts in waiting:
         call.output.text(waiting_text(facts))
+
+
+def _abandoned(call: Call, ledger: Ledger) -> int:
+    """Count the leases of processes of this machine that died; another process releases them."""
+    from pathlib import Path
+
+    from longshore.ledger.queries.all_tenants import leases
+    from longshore.worker.liveness import Liveness
+
+    dead = set(Liveness(Path(call.settings.depot) / "alive", "").dead())
+    return sum(one.leases for one in ledger.read(leases) if one.owner in dead) if dead else 0
 
 
 def _waiting(call: Call, ledger: Ledger) -> list[dict[str, Any]]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # These do not count as attempts and the job waits without limit, so the user must see the cause.
 FOR_A_PERSON: Final = frozenset({"disk_full", "disk_error", "store_unavailable", "path_unmapped"})
+SAME: Final = "the same command"
+RETRY: Final = "`longshore retry --all`, then `longshore run`,"
 DAY_S: Final = 86_400
 AGAIN_S: Final = 10.0  # several workers of one run tell the same
 PLAIN_AGAIN_S: Final = 300.0  # where the line of progress repeats it
@@ -181,11 +183,17 @@ def refused_text(refused: Mapping[str, int]) -> str:
     return "".join(f", {refused[name]} {word}" for name, word in words.items() if refused[name])
 
 
+def doubles_text(count: int) -> str:
+    """Return how many items of a list were the same as others, for the end of a summary."""
+    return f", {counted(count, 'item')} named more than once" if count else ""
+
+
 def next_steps(score: ProgressCounts, left: int, *, again: str) -> list[str]:
-    """Return hints for the failures and for the work that is left."""
+    """Return hints for the failures and for the work that is left; `again`: the command that goes on."""
     lines = grouped(score.failures)
     if score.failed:
-        lines.append("  → `longshore failures` says why; `longshore retry --all` and `longshore run` try again")
+        retry = f"{again}, or `longshore retry --all` and `longshore run`," if again == SAME else RETRY
+        lines.append(f"  → `longshore failures` says why; {retry} asks for them again")
     if left:
         lines.append(f"  → {left} left: {again} goes on where this stopped")
     return lines
