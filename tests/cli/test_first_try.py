@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.cli.conftest import Box
-from tests.support.origin import Origin, Thing, drip
+from tests.support.origin import Origin, Thing, drip, status
 from tests.support.program import environment, eventually
 
 
@@ -92,3 +92,26 @@ def test_jobs_of_a_killed_worker_are_told_apart(box: Box, origin: Origin) -> Non
     (line,) = box("status", "--json").ok().lines
     assert (line["jobs"]["processing"], line["abandoned"]) == (1, 1)
     assert "1 job of the whole depot held by workers that died" in box("status").ok().stdout
+
+
+def test_the_manifest_maps_a_url_to_its_file(box: Box, origin: Origin) -> None:
+    urls = [origin.add(f"/{n}/a.txt", Thing(f"body {n}".encode())) for n in range(3)]
+    box("get", *urls).ok()
+    box("export", "tree", "-o", box.home / "tree").ok()
+    for row in box("export", "manifest", "--json").ok().lines:
+        assert (box.home / "tree" / row["name"]).read_bytes() == f"body {row['url'].split('/')[-2]}".encode()
+
+
+def test_failures_are_grouped_by_reason_and_can_be_chosen(box: Box, origin: Origin) -> None:
+    with Origin("127.0.0.2") as other:
+        gone = [origin.url("/1"), origin.url("/2"), other.url("/3")]
+        refused = [origin.add("/s", status(403)), other.add("/s", status(403))]
+        box("get", "-i", box.write("list", "\n".join([gone[0], *refused, *gone[1:]])))
+    lines = box("failures", "--json").ok().lines
+    assert [(line["reason"], line["count"]) for line in lines] == [
+        ("http_404", 2), ("http_404", 1), ("http_403", 1), ("http_403", 1)
+    ]  # fmt: skip
+    assert {line["reason"] for line in box("failures", "--reason", "http_403", "--json").ok().lines} == {"http_403"}
+    ran = box("failures", "--reason", "http_500")
+    assert ran.code == 2
+    assert "there are http_403, http_404" in ran.stderr

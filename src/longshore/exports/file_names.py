@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import unicodedata
+from dataclasses import replace
 
 from longshore.domain.file_names import safe_name, url_name, url_path, with_hash
 from longshore.domain.name_template import PLAIN, NamedFile, check_template, expand
-from longshore.exports.manifest_rows import ManifestRow
+from longshore.exports.manifest_rows import ManifestRow, Rows
 from longshore.exports.used_names import UsedNames
 
 
@@ -16,6 +17,13 @@ def display_name(row: ManifestRow) -> str:
         return safe_name(row.name)
     last = "" if url_path(row.url).endswith("/") else url_name(row.url)
     return safe_name(last) if last else str(row.sha256)
+
+
+def with_file_names(rows: Rows) -> Rows:
+    """Name each stored result as `export tree` and SHA256SUMS do, so that the manifest maps URLs to files."""
+    namer = Namer()
+    for row in rows:
+        yield replace(row, name=namer(row)) if row.sha256 and row.availability == "available" else row
 
 
 class Namer:

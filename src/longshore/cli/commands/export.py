@@ -183,7 +183,7 @@ def _write_file(
     wrap: Wrap,
 ) -> int:
     from longshore.exports import manifest
-    from longshore.exports.file_names import Namer
+    from longshore.exports.file_names import Namer, with_file_names
     from longshore.exports.read_ledger import manifest_rows
 
     if form == "failures":
@@ -194,6 +194,7 @@ def _write_file(
     rows = manifest_rows(ledger, scope, status=status, job_type=job_type, held=form == "sums")
     if form == "sums":
         return manifest.write_sums(rows, out, Namer())
+    rows = with_file_names(rows)
     return manifest.write_jsonl(rows, out, wrap) if form == "jsonl" else manifest.WRITERS[form](rows, out)
 
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import say
+from longshore.errors import BadInput
+
+if TYPE_CHECKING:
+    from longshore.ledger.queries.history import FailureGroup
 
 
 @click.command("failures")
+@click.option("--reason", metavar="REASON", help="Only failures for this reason.")
 @common
-def command(call: Call) -> int:
-    """Show failed jobs by reason and host, with an example and a remedy for each."""
+def command(call: Call, reason: str | None) -> int:
+    """Show failed jobs by reason and, within it, by host, with an example and a remedy for each."""
     from longshore.cli.output.failure_lines import LOST_REMEDY, lost_text, remedy
     from longshore.domain.kinds import Status
     from longshore.domain.policy.redaction import LONGEST, safe_url, shortened
@@ -21,7 +30,9 @@ def command(call: Call) -> int:
         groups = ledger.failures(call.scope)
         totals = ledger.read(held_totals, call.scope)
         failed = ledger.counts(call.scope)[Status.FAILED] if not groups else 0
-    for group in groups:
+    if reason is not None:
+        groups = _only(groups, reason)
+    for group in _by_reason(groups):
         facts = {
             "reason": group.reason,
             "host": group.host,
@@ -49,3 +60,20 @@ def command(call: Call) -> int:
         older = f"; {failed} older failures were tried again: `longshore jobs --status failed`" if failed else ""
         say(f"nothing failed{older}")
     return 0
+
+
+def _by_reason(groups: Sequence[FailureGroup]) -> list[FailureGroup]:
+    """Put the hosts of one reason together; the most frequent reason and host first."""
+    totals: Counter[str] = Counter()
+    for group in groups:
+        totals[group.reason] += group.count
+    return sorted(groups, key=lambda one: (-totals[one.reason], one.reason, -one.count, one.host))
+
+
+def _only(groups: Sequence[FailureGroup], reason: str) -> list[FailureGroup]:
+    """Return the groups of one reason; name those that there are if it is none of them."""
+    found = [group for group in groups if group.reason == reason]
+    if not found and groups:
+        there = ", ".join(sorted({group.reason for group in groups}))
+        raise BadInput(f"nothing failed for {reason!r}", hint=f"there are {there}")
+    return found
