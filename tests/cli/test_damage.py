@@ -191,7 +191,7 @@ def test_a_backup_of_damaged_and_missing_blobs_says_so(box: Box, origin: Origin)
     directory.mkdir()
     ran = box("backup", box.home / "copy")
     assert ran.code == 5
-    assert "1 blobs copied" in ran.stderr
+    assert "1 blob copied" in ran.stderr
     assert "2 damaged, 1 missing" in ran.stderr
     assert f"missing  {gone.name[:64]}" in ran.stdout
     assert f"damaged  {flipped.name[:64]}" in ran.stdout

@@ -90,3 +90,13 @@ def test_a_host_without_a_connection_is_told_with_all_its_jobs_and_the_end_of_th
         assert (line["reason"], line["jobs"]) == ("connecting", 12)
         ends_s = datetime.fromisoformat(line["until"]).timestamp() - began
         assert 15 < ends_s < 25  # when the attempt ends, not `transfer.stall_s`
+
+
+def test_the_probe_of_a_host_speaks_for_the_jobs_that_wait(tmp_path: Path) -> None:
+    with silent_host() as dead:
+        (tmp_path / "dead.txt").write_text("".join(f"http://{dead}/{n}\n" for n in range(6)))
+        env = {"LONGSHORE_TRANSFER__CONNECT_S": "10", "LONGSHORE_HOSTS__BREAKER_COOLDOWN_S": "10"}
+        options = ("--max-wait", "18", "--depot", tmp_path / "d", *NET)
+        ran = invoke("get", "-i", tmp_path / "dead.txt", "--json", *options, env=env)
+        told = [line for line in ran.of("waiting") if line["reason"] == "connecting"]
+        assert [line["jobs"] for line in told] == [6, 6]  # the first round, and the probe

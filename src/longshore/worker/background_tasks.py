@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ from longshore import failpoints
 from longshore.domain.model import SECOND, Scope
 from longshore.errors import LedgerError, Locked, LongshoreError
 from longshore.ledger.operations.give_up_host import give_up_host
-from longshore.ledger.operations.hosts import given_up_hosts
+from longshore.ledger.operations.hosts import given_up_hosts, pending_by_host
 from longshore.ledger.queries.due_work import Wait, stops_wanted, waits, waits_of
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class BackgroundTasks:
         self._worker, self._tools = worker, tools
         self._tasks: list[asyncio.Task[None]] = []
         self._unwatch: Callable[[], None] | None = None
-        self._told_silent: dict[str, float] = {}  # hosts, and when that was
+        self._told_silent: dict[str, float] = {}  # hosts, and from when on they are told again
         self._failing: asyncio.Task[bool] | None = None  # a batch of jobs that fail with their host
 
     async def __aenter__(self) -> Self:
@@ -158,21 +157,25 @@ class BackgroundTasks:
         now, tools = time.monotonic(), self._tools
         tools.silent.look(now)
         found = tools.silent.longer_than(SILENT_S, now)
-        fresh = [one for one in found if now - self._told_silent.get(one.host, -SAY_AGAIN_S) >= SAY_AGAIN_S]
+        fresh = [one for one in found if now >= self._told_silent.get(one.host, 0.0)]
         if not fresh:
             return
-        queued: Counter[str | None] = Counter()
-        with suppress(LedgerError):
-            for wait in await self._found_waits():
-                queued[wait.host] += wait.jobs
         limits = tools.settings.transfer
         for one in fresh:
-            self._told_silent[one.host] = now
             ends_s = one.since + (limits.stall_s if one.connected else limits.connect_s) - now
-            until = iso(tools.ledger.now() + int(max(0.0, ends_s) * SECOND))
+            ends_s = max(0.0, ends_s)
+            self._told_silent[one.host] = now + min(SAY_AGAIN_S, ends_s)
+            until = iso(tools.ledger.now() + int(ends_s * SECOND))
             reason = "silent" if one.connected else "connecting"
-            jobs = one.jobs + queued[one.host] + tools.transfer_slots.queued(one.host)
+            jobs = one.jobs + tools.transfer_slots.queued(one.host) + await self._pending(one.host)
             tools.watch.tell("waiting", host=one.host, reason=reason, until=until, jobs=jobs)
+
+    async def _pending(self, host: str) -> int:
+        """Count the pending jobs of a host that the jobs under way speak for."""
+        with suppress(LedgerError):
+            scope = self._worker.scope or Scope()
+            return (await self._tools.ledger.read_async(pending_by_host, scope, host)).get(host, 0)
+        return 0
 
     async def _house(self) -> None:
         """Run maintenance: a quick check at the start, a full one periodically or after a burst of failures."""

@@ -212,13 +212,13 @@ def hosts(tx: Tx, after: str = "", limit: int = 1_000) -> list[Host]:
     return [host_of(row, sum(use.in_flight for use in uses.get(row.host, ()))) for row in rows]
 
 
-def pending_by_host(tx: Tx, scope: Scope) -> dict[str, int]:
-    """Count the pending jobs of each host."""
+def pending_by_host(tx: Tx, scope: Scope, host: str | None = None) -> dict[str, int]:
+    """Count the pending jobs of each host, or of one."""
     tx.enter(scope.tenant_id)
     counted: dict[str, int] = {}
-    for host, jobs in tx.all("hosts_pending", **scope._asdict()):
-        if host:
-            counted[host] = counted.get(host, 0) + jobs
+    for name, jobs in tx.all("hosts_pending", host=host, **scope._asdict()):
+        if name:
+            counted[name] = counted.get(name, 0) + jobs
     return counted
 
 

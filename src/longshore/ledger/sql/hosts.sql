@@ -70,17 +70,21 @@ SELECT {host}
   FROM hosts WHERE host > :after ORDER BY host LIMIT :many
 
 -- hosts_pending --
--- The pending jobs of a tenant and project by host: ready ones of its lanes, and those with a time to wait. (The + makes SQLite
+-- The pending jobs of a tenant and project by host, or those of one host: ready ones of its lanes, and those with a time to wait. (The + makes SQLite
 -- start from the waiting rows, not the tenant.)
 SELECT l.host, count(*) FROM lanes AS l JOIN jobs AS j ON j.lane_id = l.lane_id AND j.ready = 1
- WHERE l.tenant_id = :tenant_id AND l.project_id = :project_id AND l.ready = 1 GROUP BY l.host
+ WHERE l.tenant_id = :tenant_id AND l.project_id = :project_id AND l.ready = 1
+   AND (CAST(:host AS TEXT) IS NULL OR l.host = :host) GROUP BY l.host
 UNION ALL
 SELECT w.host, count(*) FROM jobs AS w
- WHERE w.next_attempt_at IS NOT NULL AND +w.tenant_id = :tenant_id AND w.project_id = :project_id GROUP BY w.host
+ WHERE w.next_attempt_at IS NOT NULL AND +w.tenant_id = :tenant_id AND w.project_id = :project_id
+   AND (CAST(:host AS TEXT) IS NULL OR w.host = :host) GROUP BY w.host
 
 -- hosts_pending @postgres --
 SELECT l.host, count(*) FROM lanes AS l JOIN jobs AS j ON j.lane_id = l.lane_id AND j.ready = 1
- WHERE l.tenant_id = :tenant_id AND l.project_id = :project_id AND l.ready = 1 GROUP BY l.host
+ WHERE l.tenant_id = :tenant_id AND l.project_id = :project_id AND l.ready = 1
+   AND (CAST(:host AS TEXT) IS NULL OR l.host = :host) GROUP BY l.host
 UNION ALL
 SELECT w.host, count(*) FROM jobs AS w
- WHERE w.next_attempt_at IS NOT NULL AND w.tenant_id = :tenant_id AND w.project_id = :project_id GROUP BY w.host
+ WHERE w.next_attempt_at IS NOT NULL AND w.tenant_id = :tenant_id AND w.project_id = :project_id
+   AND (CAST(:host AS TEXT) IS NULL OR w.host = :host) GROUP BY w.host
