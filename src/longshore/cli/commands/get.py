@@ -212,8 +212,8 @@ def _got(
     from longshore.cli.output.progress import show_progress
     from longshore.depot.get import job_count
 
-    placed = bool(how["output"] or how["directory"])  # then the results are named where they are placed
-    printer = event_printer(call, results=None if how["output"] == STDOUT else not placed)
+    results = None if how["output"] == STDOUT else not how["directory"]  # -d names each where it is placed
+    printer = event_printer(call, results=results)
     with call.depot(create=True) as depot:
         placing = Placing(call, depot, requests, how)
         meanwhile = PlacingMeanwhile(placing, depot, requests) if how["directory"] else None
@@ -237,7 +237,7 @@ def _got(
                 shares.tell_rest(got, depot.ledger.now())
         lost: list[Got] = []  # recorded as stored, but damaged
         code = place_results(placing, depot, requests, got, how, lost)
-    _summarize(call, got, lost, refused, score, stored_only=not placed)
+    _summarize(call, got, lost, refused, score, stored_only=not how["output"] and not how["directory"])
     tell_stop(call, score)
     code = _code(depot, got, code, refused=score.refused is not None)
     return SOME_FAILED if refused["refused"] and code in (OK, WORK_LEFT) else code

@@ -22,6 +22,7 @@ _NO_EXPECTATION: Final = Expect()
 _HEX = re.compile(r"[0-9a-f]+\Z")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _MEDIA_TYPE = re.compile(r"\s*[\w!#$&^.+-]+/[\w!#$&^.+*-]+\s*(?:;.*)?\Z", re.ASCII)
+MAGNET: Final = "a magnet belongs to a book and a user: `longshore torrent add`, or POST /api/v1/torrents"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -160,6 +161,8 @@ def check_fetched(request: JobRequest) -> JobRequest:
     """Return a request of a list; raise `NotAUrl` if its scheme is never fetched, so that it never becomes a job."""
     if not _is_fetched(request.canonical_url or ""):
         scheme = (request.canonical_url or "").partition(":")[0]
+        if scheme == "magnet":
+            raise NotAUrl(MAGNET)
         raise NotAUrl(f"{scheme}: is not fetched; use http, https, ftp or sftp with a host: {shown(request.url or '')}")
     return request
 
