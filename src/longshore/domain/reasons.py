@@ -59,7 +59,13 @@ _ALL: Final = (
         "redirects go in circles or are too many",
         "open the URL in a browser; it may need a session",
     ),
-    Reason("dns", _T, "the host's name cannot be resolved", "check the name and the resolver", host_fault=True),
+    Reason(
+        "dns",
+        _T,
+        "the host's name cannot be resolved; a name that does not exist is definite and not tried again",
+        "check the name and the resolver",
+        host_fault=True,
+    ),
     Reason("connect", _T, "no connection to the host", "check that the host is up and the port open", host_fault=True),
     Reason(
         "proxy_refused", _T, "the proxy does not connect to the host", "check network.proxy and what the proxy allows"

@@ -8,7 +8,7 @@ import click
 
 from longshore.cli.audited import note
 from longshore.cli.options import Call, common
-from longshore.cli.output.writer import moment, say
+from longshore.cli.output.writer import counted, moment, say
 from longshore.cli.run_command import OK
 from longshore.cli.time_spans import MOST_DAYS, TimeRange
 
@@ -56,5 +56,9 @@ def command(call: Call, days: float | None, archive: Path | None, format_: str, 
         }
         call.output.record("summary", facts)
     elif call.verbosity >= 0:
-        say(f"{done.jobs} jobs would go" if dry_run else f"{done.jobs} jobs archived to {target} and forgotten")
+        say(
+            f"{counted(done.jobs, 'job')} would go"
+            if dry_run
+            else f"{counted(done.jobs, 'job')} archived to {target} and forgotten"
+        )
     return OK
