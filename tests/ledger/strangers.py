@@ -87,7 +87,7 @@ class World:
         self._where = where
         self.url = "https://canary-a.example/secret"
         self.sha256, self.pointer = "ca" * 32, "a/p/ca/canary-pointer"
-        self.request = download_request(self.url, work_id="canary-work", artifact_id="canary-ref")
+        self.request = download_request(self.url, work_id="canary-work", artifact_id="canary-ref", run_id="canary-run")
         others = [download_request(f"https://canary-a.example/{n}") for n in range(4)]
         ledger.plan(OWNER, [self.request, *others])
         done, failed, self.lease, self.other, _ = ledger.claim("worker", limit=5, ttl_s=600, scope=OWNER)
@@ -113,6 +113,7 @@ class World:
                 run(text)
         self.tracked = ledger.read(torrent, OWNER, started.job_id)
         self.job_id = done.job_id
+        self.done = ledger.job(OWNER, done.job_id)
         self.job_ids = [job.job_id for job in ledger.jobs(OWNER).items]
 
     @contextmanager
@@ -247,6 +248,8 @@ class World:
             "request_key": "request",
             "fingerprint": "print",
             "job": tracked,
+            "jobs": [self.done],
+            "run_id": "canary-run",
             "notes": [Noted(tracked, PollState(), "downloading")],
             "artifacts": [NewArtifact(Blob("ab" * 32, 1, "b/p/x", "local", "text/plain"))],
             "main": 0,
