@@ -91,7 +91,7 @@ class World:
         self._where = where
         self.url = "https://canary-a.example/secret"
         self.sha256, self.pointer = "ca" * 32, "a/p/ca/canary-pointer"
-        self.request = download_request(self.url, work_id="canary-work", artifact_id="canary-ref")
+        self.request = download_request(self.url, work_id="canary-work", artifact_id="canary-ref", run_id="canary-run")
         others = [download_request(f"https://canary-a.example/{n}") for n in range(4)]
         ledger.plan(OWNER, [self.request, *others])
         done, failed, self.lease, self.other, _ = ledger.claim("worker", limit=5, ttl_s=600, scope=OWNER)
@@ -117,6 +117,7 @@ class World:
                 run(text)
         self.tracked = ledger.read(torrent, OWNER, started.job_id)
         self.job_id = done.job_id
+        self.done = ledger.job(OWNER, done.job_id)
         self.job_ids = [job.job_id for job in ledger.jobs(OWNER).items]
 
     @contextmanager
@@ -251,6 +252,8 @@ class World:
             "request_key": "request",
             "fingerprint": "print",
             "job": tracked,
+            "jobs": [self.done],
+            "run_id": "canary-run",
             "notes": [Noted(tracked, PollState(), "downloading")],
             "artifacts": [NewArtifact(Blob("ab" * 32, 1, "b/p/x", "local", "text/plain"))],
             "main": 0,
@@ -259,7 +262,6 @@ class World:
             "reason": "external_error",
             "by": By("stranger"),
             "sha256s": [self.sha256],
-            "run_id": "canary-run",
             "freed_at": 1,
         }
         assert name in by_name, f"teach tests/ledger/strangers.py what {verb} means by {name!r}"

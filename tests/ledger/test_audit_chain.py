@@ -160,6 +160,7 @@ def test_lines_from_before_the_chain_are_chained_by_the_migration_postgres(
     postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schema, "migrations", lambda dialect: migrate.migrations(dialect)[:8])
+    monkeypatch.setattr(schema, "_prime", lambda _: None)  # it knows the tables of today
     schema.create_postgres(postgres_dsn)
     by_hand(postgres_dsn, *OLD_LINES, "GRANT longshore_app TO postgres")
     monkeypatch.undo()

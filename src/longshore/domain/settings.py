@@ -225,7 +225,11 @@ class HostsSettings(Section):
 
     concurrency: int = key(8, "connections to one host at the same time", least=1)
     rate_per_s: float = key(0.0, "requests per second to one host; 0 = no limit outside profiles", least=0)
-    breaker_failures: int = key(20, "failures in a row before a host rests (truncation does not count)", least=1)
+    breaker_failures: int = key(
+        20,
+        "failures in a row before a host rests (truncation does not count); two that waited for a connection are enough",
+        least=1,
+    )
     breaker_cooldown_s: float = key(30.0, "how long it rests then", least=0)
     give_up_s: float = key(
         60.0,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from longshore.domain.file_names import safe_name, url_name, url_path, with_hash
 from longshore.domain.name_template import PLAIN, NamedFile, check_template, expand
 from longshore.domain.policy.redaction import safe_field, without_login
-from longshore.exports.manifest_rows import ManifestRow
+from longshore.exports.manifest_rows import ManifestRow, Rows
 from longshore.exports.used_names import UsedNames
 
 FOLDER: Final = "/"  # owner of a name that is a directory's
@@ -35,6 +35,13 @@ class Origin:
 
 
 Origins = Callable[[ManifestRow], Origin | None]
+
+
+def with_file_names(rows: Rows) -> Rows:
+    """Name each stored result as `export tree` and SHA256SUMS do, so that the manifest maps URLs to files."""
+    namer = Namer()
+    for row in rows:
+        yield replace(row, name=namer(row)) if row.sha256 and row.availability == "available" else row
 
 
 class Namer:

@@ -111,6 +111,7 @@ def fill_sqlite(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_CLOEXEC, 0o600))
         connection = apsw.Connection(str(path))
         try:
+            add_functions(connection)
             connection.execute("PRAGMA journal_mode = wal; PRAGMA synchronous = 2")
             connection.execute("BEGIN EXCLUSIVE")
             for step in migrations("sqlite"):

@@ -175,19 +175,6 @@ class HostRow(NamedTuple):
     cooldown_tenant: str | None
 
 
-class HostPageRow(NamedTuple):
-    """`hosts_page`: a host as it is listed."""
-
-    host: str
-    concurrency: int | None
-    rate_per_s: float | None
-    paused: int
-    cooldown_until: Micros | None
-    failures: int
-    failed_at: Micros | None
-    reason: str | None
-
-
 class UrlVersionRow(NamedTuple):
     """`url_versions`: what a URL last gave."""
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, BinaryIO, Final
 
-from longshore.domain.identity.requests import download_request
+from longshore.domain.identity.requests import check_fetched, download_request
 from longshore.domain.kinds import kind_of
 from longshore.domain.model import JobRequest
 from longshore.errors import BadInput
@@ -101,7 +101,7 @@ def _plain(record: Record) -> JobRequest:
         known.setdefault("work_id", doi.work_id)
     if digests := [(name, _text(name, record[name])) for name in OTHER_DIGESTS if record.get(name)]:
         known["digests"] = digests
-    return download_request(url.strip(), **known)
+    return check_fetched(download_request(url.strip(), **known))
 
 
 def _text(name: str, value: object) -> str:

@@ -26,7 +26,13 @@ class FetchRequest:
     max_bytes: int | None = None  # of the whole object; None: the setting
     deadline_s: float | None = None
     on_hop: Callable[[str], Awaitable[bool]] | None = None  # requests a slot of another host
+    on_sent: Callable[[str], None] | None = None  # gets the host to which a request is about to be sent
     cancel: asyncio.Event | None = None  # cancelling the task does the same, and is cheaper
+
+    def sent(self, host: str) -> None:
+        """Report that there is a connection to this host, and the request goes out."""
+        if self.on_sent is not None:
+            self.on_sent(host)
 
     @property
     def ranged(self) -> bool:

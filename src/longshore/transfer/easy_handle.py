@@ -55,9 +55,8 @@ class EasyHandle:
         self._policy = policy
         self.lines: list[bytes] = []
         self._sent_headers: list[HeaderLine] | None = None
-        self._sent_nobody = False
+        self._sent_nobody = self._sent_exactly = False
         self._sent_fresh = self.secure = False
-        self._sent_exactly = False
         self._sent_most = -1
         self._sent_http1 = False
         self._done: asyncio.Future[None] | None = None
@@ -151,6 +150,7 @@ class EasyHandle:
             self.foreign = True
             return int(pycurl.PREREQFUNC_ABORT)
         kept = self._reactor.kept.take(place, self.easy)
+        self.ask.sent(self.target.host)
         if kept is not None and not kept.is_quiet():
             self.unclean = True
         elif self.target.scheme not in _HTTP or self.requests.may_send(on_kept=not self.opened):

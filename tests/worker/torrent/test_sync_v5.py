@@ -77,7 +77,7 @@ def test_a_torrent_of_another_tenants_job_is_not_adopted(depot: Bench, v5: V5, m
     depot.cycle(15)
     depot.cycle(15)
     refused = depot.job(second, OTHER)
-    assert (refused.status, refused.failure_reason) == (Status.FAILED, "external_refused")
+    assert (refused.status, refused.failure_reason) == (Status.FAILED, "not_adopted")
     assert v5.torrents[made.id].tags == {OURS_TAG, job_tag(first)}
     assert depot.job(first).status in ACTIVE
     depot.settings = depot.settings.replaced(adopt_foreign=True)
@@ -93,7 +93,7 @@ def test_a_torrent_that_nobodys_job_added_is_not_adopted(depot: Bench, v5: V5, m
     v5.torrents[made.id].tags = {"by hand"}
     second = depot.start(made, user="u2")
     depot.cycle(15)
-    assert depot.job(second).failure_reason == "external_refused"
+    assert depot.job(second).failure_reason == "not_adopted"
     assert "qbittorrent.adopt_foreign" in str(
         depot.rows("SELECT error_message_safe FROM jobs WHERE job_id <> '" + first + "'")
     )

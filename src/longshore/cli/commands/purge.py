@@ -8,7 +8,7 @@ import click
 
 from longshore.cli.audited import note
 from longshore.cli.options import Call, common
-from longshore.cli.output.writer import moment, say
+from longshore.cli.output.writer import counted, moment, say
 from longshore.cli.run_command import OK
 from longshore.cli.time_spans import MOST_DAYS, TimeRange
 
@@ -71,8 +71,12 @@ def command(
         }
         call.output.record("summary", facts)
     elif call.verbosity >= 0:
-        say(f"{done.jobs} jobs would go" if dry_run else f"{done.jobs} jobs archived to {target} and forgotten")
+        say(
+            f"{counted(done.jobs, 'job')} would go"
+            if dry_run
+            else f"{counted(done.jobs, 'job')} archived to {target} and forgotten"
+        )
         if completed:
             go = "would be archived" if dry_run else "archived and forgotten"
-            say(f"the history of {histories} completed jobs {go}; their artifacts and provenance stay")
+            say(f"the history of {counted(histories, 'completed job')} {go}; artifacts and provenance stay")
     return OK

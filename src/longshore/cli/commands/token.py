@@ -37,7 +37,6 @@ def create(call: Call, scopes: tuple[str, ...], name: str, expires: str | None) 
     read sees the tenant's jobs and artifacts, write also submits, retries and cancels, admin is the depot's operator
     (hosts, tokens, system), metrics reads /metrics only.
     """
-    from longshore.ledger import Ledger
     from longshore.ledger.operations import tokens
 
     wanted = [word.strip() for item in scopes for word in item.split(",") if word.strip()] or ["read", "write"]
@@ -50,7 +49,7 @@ def create(call: Call, scopes: tuple[str, ...], name: str, expires: str | None) 
         audit_log.audit(tx, call.scope, entry("token", token.token_id, tokens.noted("create token", token)))
         return secret, token
 
-    with Ledger.open(call.settings.ledger, create=True) as ledger:
+    with call.ledger(create=True) as ledger:
         secret, token = ledger.write(made)
     if call.json:
         call.output.record("token", {"token": secret, **facts(token)})

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from longshore.domain.identity.keys import check_text
-from longshore.domain.model import SECOND, Lease, Micros
+from longshore.domain.model import SECOND, Lease, Micros, Scope
 from longshore.domain.policy.host_limits import (
     NEVER,
     RECHECK,
@@ -23,7 +23,7 @@ from longshore.domain.policy.host_limits import (
 )
 from longshore.domain.settings import HostsSettings
 from longshore.errors import BadInput, LeaseLost
-from longshore.ledger.named_rows import HostPageRow, HostRow
+from longshore.ledger.named_rows import HostRow
 from longshore.ledger.operations.fencing import fence
 from longshore.ledger.operations.make_claimable import free_slots
 from longshore.ledger.records import Host
@@ -243,12 +243,22 @@ def _is_limit(value: Any, kinds: tuple[type, ...]) -> bool:
 
 def hosts(tx: Tx, after: str = "", limit: int = 1_000) -> list[Host]:
     """List hosts by name, with what is in flight."""
-    rows = [HostPageRow._make(row) for row in tx.all("hosts_page", after=after, many=limit)]
+    rows = [HostRow._make(row) for row in tx.all("hosts_page", after=after, many=limit)]
     uses = _uses(tx, [row.host for row in rows])
     return [host_of(row, sum(use.in_flight for use in uses.get(row.host, ()))) for row in rows]
 
 
-def host_of(row: HostPageRow, in_flight: int) -> Host:
+def pending_by_host(tx: Tx, scope: Scope, host: str | None = None) -> dict[str, int]:
+    """Count the pending jobs of each host, or of one."""
+    tx.enter(scope.tenant_id)
+    counted: dict[str, int] = {}
+    for name, jobs in tx.all("hosts_pending", host=host, **scope._asdict()):
+        if name:
+            counted[name] = counted.get(name, 0) + jobs
+    return counted
+
+
+def host_of(row: HostRow, in_flight: int) -> Host:
     """Return the record of a host from its row."""
     return Host(
         host=row.host,
@@ -260,4 +270,5 @@ def host_of(row: HostPageRow, in_flight: int) -> Host:
         failed_at=row.failed_at,
         reason=row.reason,
         in_flight=in_flight,
+        facts=_facts_of(row, row.host),
     )

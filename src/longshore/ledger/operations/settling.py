@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from longshore.domain.kinds import CANCELED, JobKind, check_move, kind_of
-from longshore.domain.model import SECOND, JobRequest, Lease, NewArtifact, Scope, Status
+from longshore.domain.model import SECOND, JobRequest, Lease, Micros, NewArtifact, Scope, Status
 from longshore.domain.outcomes import Blame, Canceled, Completed, Deferred, Failed, Outcome, Released, Reused
 from longshore.domain.policy.host_limits import REST_FOR_ALL, STALE
 from longshore.domain.policy.redaction import safe_text
@@ -292,7 +292,7 @@ class Batch:
         """Write what the batch learned of hosts; an answer outweighs a silence of the same moment."""
         tx, now = self.tx, self.tx.now
         silent = [
-            (host, len(blames), now - STALE, now if any(blame.nameless for blame in blames) else None, now)
+            (host, _silent_since(blames, now), len(blames), now - STALE, _nameless_at(blames, now), now)
             for host, blames in sorted(self.silent.items())
         ]
         tx.send("host_silent", silent)
@@ -311,6 +311,15 @@ class Batch:
             now = self.tx.now
             row = (host, now + int(rest_s * SECOND), scope.tenant_id, now + REST_FOR_ALL, reason, now)
             self.tx.many("host_rest", [row])
+
+
+def _silent_since(blames: Sequence[Blame], now: Micros) -> Micros:
+    """Return when the first of these requests began to wait for a connection."""
+    return now - int(max(blame.waited_s for blame in blames) * SECOND)
+
+
+def _nameless_at(blames: Sequence[Blame], now: Micros) -> Micros | None:
+    return now if any(blame.nameless for blame in blames) else None
 
 
 def _deferral(deferred: Deferred | None, row: FencedRow, kind: JobKind) -> Row:

@@ -135,10 +135,10 @@ UPDATE hosts SET failures = 0, faulty_since = NULL, silent_since = NULL, silence
 UPDATE hosts SET silent_since = NULL, silences = 0, nameless_at = NULL, updated_at = :now
  WHERE host = :host AND (silent_since IS NOT NULL OR nameless_at IS NOT NULL)
 
--- host_silent (host, silences, stale, nameless_at, now) --
+-- host_silent (host, silent_since, silences, stale, nameless_at, now) --
 -- The host did not answer. The silence restarts if it was last observed before `stale`.
 INSERT INTO hosts (host, silent_since, silences, nameless_at, updated_at)
-VALUES (:host, :now, :silences, :nameless_at, :now)
+VALUES (:host, :silent_since, :silences, :nameless_at, :now)
 ON CONFLICT (host) DO UPDATE
    SET silences = CASE WHEN hosts.silent_since IS NULL OR hosts.failed_at < :stale THEN 0 ELSE hosts.silences END
                   + excluded.silences,

@@ -93,6 +93,26 @@ SELECT status, SUM(n) FROM counters
    AND status IN ('artifacts', 'artifact_bytes', 'blobs', 'blob_bytes')
  GROUP BY status;
 
+-- held_lost --
+-- Artifacts whose bytes were lost, by bytes: how many, their size, and whether a later artifact has the bytes again.
+SELECT count(*), a.byte_size,
+       EXISTS (SELECT 1 FROM artifacts AS b WHERE b.tenant_id = a.tenant_id AND b.project_id = a.project_id
+                  AND b.sha256 = a.sha256 AND b.availability = 'available')
+  FROM artifacts AS a
+ WHERE a.tenant_id = :tenant_id AND a.project_id = :project_id AND a.availability = 'missing'
+ GROUP BY a.tenant_id, a.project_id, a.sha256, a.byte_size;
+
+-- lost_results --
+-- Results whose bytes are lost, if no later job for the same brought them again.
+SELECT r.job_id, COALESCE(j.url, j.canonical_url, j.work_id), a.name, a.sha256, a.byte_size
+  FROM artifacts AS a
+  JOIN job_artifacts AS r ON r.tenant_id = a.tenant_id AND r.project_id = a.project_id AND r.artifact_id = a.artifact_id
+  JOIN jobs AS j ON j.tenant_id = r.tenant_id AND j.project_id = r.project_id AND j.job_id = r.job_id
+ WHERE a.tenant_id = :tenant_id AND a.project_id = :project_id AND a.availability = 'missing' AND r.role = 'result'
+   AND NOT EXISTS (SELECT 1 FROM jobs AS n WHERE n.tenant_id = j.tenant_id AND n.project_id = j.project_id
+                      AND n.retry_of = j.job_id AND (n.status = 'completed' OR n.status = 'skipped'))
+ ORDER BY r.job_id LIMIT :many;
+
 -- arrivals --
 -- Artifacts registered since a time, by time slot; ids are ordered by time, so this reads only the end of the table.
 SELECT slot, COUNT(*), SUM(byte_size)

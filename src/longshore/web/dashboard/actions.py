@@ -31,7 +31,6 @@ from longshore.web.service import Service
 routes = APIRouter(include_in_schema=False)
 
 ACTS: Final = {"retry": "Retry", "cancel": "Cancel"}
-MAGNET: Final = "a magnet belongs to a book and a user: `longshore torrent add`, or POST /api/v1/torrents"
 
 
 def by_script(request: Request) -> bool:
@@ -86,13 +85,9 @@ async def add(request: Request, caller: Writer) -> Response:
 def _read(text: str) -> tuple[list[JobRequest], str]:
     requests: list[JobRequest] = []
     refused: list[BadLine] = []
-    # The readers return requests without line numbers; messages need them.
-    magnets = (number for number, line in enumerate(text.splitlines(), 1) if "magnet:" in line.lower())
     for item in read_list(io.BytesIO(text.encode("utf-8", "replace"))):
         if isinstance(item, BadLine):
             refused.append(item)
-        elif (item.url or "").lower().startswith("magnet:"):
-            refused.append(BadLine(next(magnets, 1), MAGNET))
         else:
             requests.append(item)
     said = "" if not refused else f"line {refused[0].line}: {refused[0].message}"

@@ -32,7 +32,7 @@ from longshore.worker.kinds.download.extra_digests import digests_of, stored_dig
 from longshore.worker.kinds.download.mirror_walk import MirrorWalk
 from longshore.worker.kinds.download.name_exists import Resolver
 from longshore.worker.kinds.download.transfer_result import NO_PART, Received, failure_telemetry, stored_head, telemetry
-from longshore.worker.silent_transfers import LastByte
+from longshore.worker.silent_transfers import LastByte, Waiting
 from longshore.worker.transfer_slots import HostSlots
 
 if TYPE_CHECKING:
@@ -85,13 +85,11 @@ class Receiver:
         sink = self._sinks.get(key)
         return None if sink is None or sink.waits_for_disk or self._is_limited else sink.received
 
-    def waiting(self) -> dict[tuple[str, int], tuple[str, int]]:
-        """Return the transfers that wait for a server: the host that is asked, and how many bytes came."""
-        return {
-            key: (walk.at if (walk := self._walks.get(key)) else host_of(sink.url), sink.received)
-            for key, sink in list(self._sinks.items())
-            if not sink.waits_for_disk and not self._is_limited
-        }
+    def waiting(self) -> dict[tuple[str, int], Waiting]:
+        """Return the transfers that wait for a server."""
+        asked = {key: sink for key, sink in self._sinks.items() if not sink.waits_for_disk and not self._is_limited}
+        hosts = {key: walk.at if (walk := self._walks.get(key)) else host_of(asked[key].url) for key in asked}
+        return {key: Waiting(hosts[key], one.received, one.connected_to == hosts[key]) for key, one in asked.items()}
 
     @property
     def _is_limited(self) -> bool:
@@ -193,6 +191,7 @@ class Receiver:
             tenant=lease.scope.tenant_id,
             if_none_match=validators.etag if validators else None,
             if_modified_since=validators.last_modified if validators and not validators.etag else None,
+            on_sent=sink.sent,
             on_hop=lambda host: self._hop(lease, host),
         )
         async with _Kept(sink, why):
@@ -240,6 +239,7 @@ class Receiver:
             tenant=lease.scope.tenant_id,
             start=start,
             if_range=if_range,
+            on_sent=sink.sent,
             on_hop=lambda host: self._hop(lease, host),
         )
         async with _Kept(sink, asked.reason):

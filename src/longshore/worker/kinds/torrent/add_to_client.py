@@ -96,7 +96,7 @@ class Enqueue:
         """
         if not await self._may_adopt(job, found):
             text = "the torrent client has this torrent already, and no job of this tenant added it"
-            await self._refuse(job, watch, "external_refused", f"{text} (qbittorrent.adopt_foreign)", final=True)
+            await self._refuse(job, watch, "not_adopted", f"{text} (qbittorrent.adopt_foreign)", final=True)
             return
         now = self._ledger.now()
         known = replace(watch, added_at=watch.added_at or now, seen_at=watch.seen_at or now, foreign=not found.ours)
