@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SCHEMES: Final = ("http://", "https://", "ftp://", "ftps://", "sftp://")
 IN_MEMORY: Final = 16 << 20
+MOST_PAGES: Final = 100_000
 _FILES: Final = ("application/pdf", "image/", "audio/", "video/", "font/", "text/html", "application/epub+zip")
 
 
@@ -52,6 +53,9 @@ async def _fetch(url: str, settings: Settings, out: IO[bytes], *, refresh: bool,
         seen: set[str] = set()
         following: str | None = url
         while following is not None and following not in seen:
+            if len(seen) == MOST_PAGES:
+                note(f"{safe_url(url)}: only the first {MOST_PAGES} pages were read")
+                return
             seen.add(following)
             body = (await client.get(following, refresh=refresh, check=_check_head)).body
             page = _page_of(body)
