@@ -25,7 +25,7 @@ PAPER = "/pdf/2024.00001v1"
 @pytest.fixture
 def origin() -> Iterator[Origin]:
     made = Origin()
-    made.add(PAPER, Thing(BODY))
+    made.add(PAPER, Thing(BODY, content_type="application/pdf"))
     made.add("/gone", status(404))
     with made:
         yield made
@@ -61,6 +61,7 @@ def test_it_ends_indexed_with_its_effects_recorded(pattern: dict[str, Any], orig
     assert result is not None
     assert result["size"] == len(BODY)
     (artifact,) = ledger.results(scope, job_id)
+    assert artifact.content_type == "application/pdf"
     with pattern["store"].open(scope, artifact.pointer) as file:
         assert file.read() == BODY
     asked = origin.count(PAPER)
