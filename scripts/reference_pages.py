@@ -114,7 +114,7 @@ def lists() -> Iterator[str]:
     yield from ("# Lists", "", NOTICE, "")
     yield "`longshore add FILE …` and `longshore get -i FILE` read these formats. The format is detected from the content, never from the"
     yield "name; `add --format` names it. A list may be compressed with gzip, bzip2, xz or Zstandard (`pip install 'longshore[zstd]'` before"
-    yield "Python 3.14); `-` is stdin."
+    yield "Python 3.14); `-` is stdin, and a list may be given by its URL."
     yield from ("", "## Formats", "", "| format | content |", "|---|---|")
     yield from (f"| `{name}` | {said} |" for name, said in FORMATS.items())
     yield from (

@@ -99,13 +99,15 @@ def lease_next_job(
     ttl_s: float = 120,
     *,
     scope: Scope | None = Scope(),
+    tenant: str | None = None,
     job_types: Sequence[str] | None = None,
 ) -> Lease | None:
     """Claim one job of a tenant and project, and of these types if some are given; return None if none is claimable.
 
-    `scope=None` claims for every tenant. A worker that knows one type names it: it would get the others, too.
+    `tenant` claims in all projects of a tenant, in the place of `scope`; `scope=None` claims for every tenant. A worker that knows one type names it: it would get the others, too.
     """
-    leases = ledger.claim(owner, limit=1, ttl_s=ttl_s, scope=scope, job_types=job_types)
+    where = {"scope": scope} if tenant is None else {"tenant": tenant}
+    leases = ledger.claim(owner, limit=1, ttl_s=ttl_s, job_types=job_types, **where)
     return leases[0] if leases else None
 
 

@@ -78,7 +78,6 @@ def test_what_is_no_list_changes_nothing(box: Box) -> None:
         (box.write("page.html", "<!DOCTYPE html><p>"), "HTML page"),
         (box.write("x.bin", b"\0\1\2"), "binary file"),
         (box.write("x.parquet", b"PAR1 broken"), "Parquet file is damaged"),
-        ("https://a.example/list.txt", "longshore get"),
     ]:
         ran = box("add", path)
         assert ran.code == 2, path

@@ -45,6 +45,10 @@ BY_HAND = (
         " VALUES ('a', 'p', 'canary-book', 'audio', 'available', 'canary-path', 'canary-source', 1)"
     ),
     (
+        "INSERT INTO job_summaries (tenant_id, project_id, job_id, facts, archived_at)"
+        " SELECT tenant_id, project_id, job_id, '{\"canary-facts\": 1}', 1 FROM jobs WHERE tenant_id = 'a' LIMIT 1"
+    ),
+    (
         "INSERT INTO artifact_tombstones (tenant_id, project_id, artifact_id, artifact_type, sha256, byte_size,"
         " storage_pointer, created_at, created_by_job_id, deleted_at, deleted_by)"
         " VALUES ('a', 'p', 'canary-gone', 'download', 'canary-hash', 1, 'canary-where', 1, 'canary-job', 1, 'canary-who')"

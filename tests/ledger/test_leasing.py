@@ -360,6 +360,11 @@ def test_the_classic_claim_hands_out_nothing_of_another_tenant(ledger: Ledger) -
     assert task is not None
     assert task.job.job_type == "task"
     assert compat.lease_next_job(ledger, "w") is None
+    second = compat.lease_next_job(ledger, "w", tenant="default")
+    assert second is not None
+    assert second.scope == Scope("default", "p2")
+    assert compat.lease_next_job(ledger, "w", tenant="default") is None
     other = compat.lease_next_job(ledger, "w", scope=Scope("other", "p"))
     assert other is not None
+    ledger.plan(Scope("third", "p"), [download_request("https://h.example/third")])
     assert compat.lease_next_job(ledger, "w", scope=None) is not None

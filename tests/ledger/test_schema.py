@@ -108,6 +108,19 @@ def test_the_database_itself_refuses_what_the_code_would_never_do(path: Path) ->
         connection.execute("UPDATE artifacts SET availability = 'missing'")
 
 
+def test_effects_and_grants_go_with_their_job(path: Path) -> None:
+    with Ledger.open(path) as ledger:
+        plan(ledger)
+        running = lease(ledger)
+        ledger.begin([finalize(running)])
+    with opened(path) as connection:
+        rows = "SELECT (SELECT count(*) FROM effects), (SELECT count(*) FROM job_claims)"
+        assert connection.execute(rows).fetchone() == (1, 1)
+        connection.execute("DELETE FROM events")
+        connection.execute("DELETE FROM jobs WHERE job_id = ?", (running.job_id,))
+        assert connection.execute(rows).fetchone() == (0, 0)
+
+
 def test_a_key_has_one_current_job(path: Path) -> None:
     """Whoever looks and inserts, the database lets one through."""
     with Ledger.open(path) as ledger:

@@ -50,6 +50,7 @@ SCANS_ALLOWED = {
     "claims_ended",
     "url_streaming",  # large bodies under way, through an index that has no others
     "anything_available",  # ends at the first one; asked only where the store shows nothing at all
+    "archive_page",  # of a page that was read before, like the next
     "purge_page",  # of a page that was read before: no more rows than it asks for
     "plan_insert",  # the foreign key's look at children is only taken when constraints are deferred: none is
     "blob_insert",  # the same: a step that is jumped over unless a constraint of this very statement is open

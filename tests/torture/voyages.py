@@ -380,7 +380,7 @@ class Restoring(Voyage):
 class Purging(Voyage):
     """Archived first, forgotten then."""
 
-    points = ("purge.archive", "purge.archived", "purge.delete")
+    points: ClassVar[tuple[str, ...]] = ("purge.archive", "purge.archived", "purge.delete")
 
     def prepare(self) -> None:
         self.got()
@@ -394,6 +394,15 @@ class Purging(Voyage):
         (summary,) = invoke("status", "--depot", self.depot, "--json").ok().of("status")
         assert (summary["jobs"]["failed"], summary["jobs"]["completed"]) == (0, 1)
         assert list((self.depot / "archive").rglob("*.parquet"))
+
+
+class ArchivingHistory(Purging):
+    """The history of completed jobs: archived first, forgotten then."""
+
+    points = ("purge.history",)
+
+    def command(self) -> list[str]:
+        return [*super().command(), "--completed"]
 
 
 class OwnJob(Voyage):
@@ -517,5 +526,5 @@ class RemoteDamaging(Remote):
 
 VOYAGES: tuple[type[Voyage], ...] = (
     Restarting, Beating, Adopting, Reconciling, Returning, Collecting, Placing, Replacing, Damaging, Mending, Linkless,
-    BackingUp, Restoring, Purging, OwnJob, Removing, Uploading, Remote, RemoteDamaging,
+    BackingUp, Restoring, Purging, ArchivingHistory, OwnJob, Removing, Uploading, Remote, RemoteDamaging,
 )  # fmt: skip

@@ -72,6 +72,8 @@ SELECT tenant_id, project_id, MIN(job_id), idempotency_key FROM jobs
 -- The grants of a job are not numbered one by one up to its epoch.
 SELECT j.tenant_id, j.project_id, j.job_id, 'epoch ' || j.lease_epoch || ', grants ' || COUNT(c.epoch)
   FROM jobs j LEFT JOIN job_claims c ON c.tenant_id = j.tenant_id AND c.project_id = j.project_id AND c.job_id = j.job_id
+ WHERE NOT EXISTS (SELECT 1 FROM job_summaries s WHERE s.tenant_id = j.tenant_id AND s.project_id = j.project_id
+     AND s.job_id = j.job_id)
  GROUP BY j.tenant_id, j.project_id, j.job_id, j.lease_epoch
 HAVING COUNT(c.epoch) <> j.lease_epoch OR COALESCE(MAX(c.epoch), 0) <> j.lease_epoch;
 
@@ -110,7 +112,9 @@ SELECT e.tenant_id, e.project_id, e.job_id, 'epoch ' || e.epoch || ' ' || COALES
 SELECT j.tenant_id, j.project_id, j.job_id, j.stage FROM jobs j
  WHERE j.job_type = 'download' AND j.status = 'completed' AND j.lease_epoch > 0
    AND NOT EXISTS (SELECT 1 FROM effects e WHERE e.tenant_id = j.tenant_id AND e.project_id = j.project_id
-     AND e.job_id = j.job_id AND e.kind = 'FINALIZE' AND e.state = 'confirmed');
+     AND e.job_id = j.job_id AND e.kind = 'FINALIZE' AND e.state = 'confirmed')
+   AND NOT EXISTS (SELECT 1 FROM job_summaries s WHERE s.tenant_id = j.tenant_id AND s.project_id = j.project_id
+     AND s.job_id = j.job_id);
 
 -- blob_unlike_artifact --
 -- An artifact and its blob differ in size, backend or pointer.
@@ -169,4 +173,6 @@ SELECT e.tenant_id, e.project_id, e.job_id, e.kind FROM events e
 SELECT j.tenant_id, j.project_id, j.job_id, j.status FROM jobs j
  WHERE j.status NOT IN ('pending', 'processing')
    AND NOT EXISTS (SELECT 1 FROM events e WHERE e.tenant_id = j.tenant_id AND e.project_id = j.project_id
-     AND e.job_id = j.job_id AND e.kind = j.status);
+     AND e.job_id = j.job_id AND e.kind = j.status)
+   AND NOT EXISTS (SELECT 1 FROM job_summaries s WHERE s.tenant_id = j.tenant_id AND s.project_id = j.project_id
+     AND s.job_id = j.job_id);

@@ -63,9 +63,10 @@ class Listed:
     def __init__(
         self, name: str, stream: BinaryIO, format_: str | None, base_url: str | None, url_column: str | None
     ) -> None:
+        from longshore.domain.policy.redaction import safe_url
         from longshore.lists import ListFacts, read_list
 
-        self.name = "stdin" if name == "-" else name
+        self.name = "stdin" if name == "-" else safe_url(name) if "://" in name else name
         self.bad: list[BadLine] = []
         self.bad_count = 0
         self.passed_over = 0
@@ -157,7 +158,7 @@ def read_lists(
 ) -> Iterator[list[Listed]]:
     """Open lists; their requests get the defaults. With `rejects`, write their refused lines to that file, which appears at the end of the block."""
     with ExitStack() as stack:
-        streams = [(name, _opened(name, stack)) for name in names]
+        streams = [(name, _opened(name, settings, stack)) for name in names]
         lists = [Listed(name, stream, format_, base_url, url_column) for name, stream in streams]
         for one in lists:
             one.defaults = None if defaults is None or defaults.empty else defaults
@@ -199,18 +200,25 @@ def _rejects_file(name: str, settings: Settings) -> Iterator[Rejects]:
         temporary.unlink(missing_ok=True)
 
 
-def _opened(name: str, stack: ExitStack) -> BinaryIO:
-    """Open a list by its name; `-` is stdin."""
+def _opened(name: str, settings: Settings, stack: ExitStack) -> BinaryIO:
+    """Open a list by its name or URL; `-` is stdin."""
     if name == "-":
         return stdin_bytes()
     try:
         return stack.enter_context(open(name, "rb"))
     except FileNotFoundError:
         if "://" in name:
-            raise BadInput(f"no such file: {name}", hint="add takes lists; `longshore get` takes URLs") from None
+            return stack.enter_context(_fetched(name, settings))
         raise BadInput(f"no such file: {name}") from None
     except IsADirectoryError:
         raise BadInput(f"{name} is a directory", hint="`longshore adopt` takes directories") from None
+
+
+def _fetched(url: str, settings: Settings) -> BinaryIO:
+    """Fetch a list: only this loads the network."""
+    from longshore.depot.list_from_url import open_list
+
+    return open_list(url, settings, note=say)
 
 
 def _sums_beside(name: str) -> dict[str, str] | None:

@@ -17,6 +17,7 @@ from longshore.depot.get import Getter
 from longshore.depot.maintenance.depot_methods import Maintenance
 from longshore.depot.maintenance.reconcile import Reconciler
 from longshore.depot.maintenance.retention import Retention
+from longshore.depot.metadata import MetadataReader
 from longshore.depot.owned_store import open_own_store
 from longshore.depot.queries import Queries
 from longshore.depot.runner import Runner
@@ -88,6 +89,7 @@ class AsyncDepot:
         self.place_blocking = checked(maintenance.place_blocking)
         self.delete, self.backfill = checked(maintenance.delete), checked(maintenance.backfill)
         self.torrents = Torrents(depot, checked)
+        self.metadata = checked(MetadataReader(depot).metadata)
         uploads = Uploads(depot)
         self.put, self.adopt = checked(uploads.put), checked(uploads.adopt)
 

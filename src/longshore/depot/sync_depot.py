@@ -14,6 +14,7 @@ from longshore.depot.async_depot import AsyncDepot
 from longshore.depot.custom_jobs import Submitter
 from longshore.depot.get import Getter
 from longshore.depot.maintenance.depot_methods import Maintenance
+from longshore.depot.metadata import MetadataReader
 from longshore.depot.queries import Queries
 from longshore.depot.runner import Runner
 from longshore.depot.torrents import SyncTorrents
@@ -109,6 +110,7 @@ class Depot:
     gc, prove = driven(Maintenance.gc), driven(Maintenance.prove)
     delete, backfill = driven(Maintenance.delete), driven(Maintenance.backfill)
     place = direct(Maintenance.place, "place_blocking")
+    metadata = driven(MetadataReader.metadata)
     put, adopt = driven(Uploads.put), driven(Uploads.adopt)
 
     def __init__(

@@ -309,11 +309,23 @@ class RetentionSettings(Section):
     days: float = key(
         90.0, "jobs over for longer, that nothing points to, are archived and forgotten; 0 = never", least=0
     )
+    completed_days: float = key(
+        0.0,
+        "completed jobs over for longer whose artifacts stay: their history is archived, and their row stays; 0 = never",
+        least=0,
+    )
     audit_days: float = key(365.0, "age from which lines of the audit log go; 0 = never", least=0)
     artifact_days: Mapping[str, float] = key(
         {}, "age from which artifacts of a type are deleted with their bytes, by artifact type: `raw_upload = 30`"
     )
     request_key_days: float = key(7.0, "how long an Idempotency-Key is remembered; 0 = for ever", least=0)
+
+
+class MetadataSettings(Section):
+    """Lists and pages of an API that are given by URL. Artifacts are never cached here."""
+
+    cache_bytes: int = key(64 * MIB, "size of the cache of such answers, in the depot; 0 = no cache", least=0)
+    max_bytes: int = key(256 * MIB, "largest list or page that is read (reason `too_large`)", least=1)
 
 
 class QuotaSettings(Section):
@@ -443,6 +455,7 @@ class Settings(Section):
     verify: VerifySettings = VerifySettings()
     reconcile: ReconcileSettings = ReconcileSettings()
     retention: RetentionSettings = RetentionSettings()
+    metadata: MetadataSettings = MetadataSettings()
     quota: QuotaSettings = QuotaSettings()
     lease: LeaseSettings = LeaseSettings()
     qbittorrent: QbittorrentSettings = QbittorrentSettings()

@@ -190,13 +190,14 @@ class Ledger:
         ttl_s: float,
         job_types: Sequence[str] | None = None,
         scope: Scope | None = None,
+        tenant: str | None = None,
         job_ids: Sequence[str] | None = None,
         defaults: HostsSettings | None = None,
         max_claims: int = 100,
         ahead: int = 0,
     ) -> list[Lease]:
-        """Lease up to `limit` jobs, as fairly as politeness allows."""
-        kw = self._claiming(job_types=job_types, scope=scope, job_ids=job_ids, defaults=defaults)
+        """Lease up to `limit` jobs, as fairly as politeness allows: of all, of a project (`scope`) or of one tenant."""
+        kw = self._claiming(job_types=job_types, scope=scope, tenant=tenant, job_ids=job_ids, defaults=defaults)
         leases = self.write(leasing.claim, owner, limit=limit, ttl_s=ttl_s, max_claims=max_claims, ahead=ahead, **kw)
         return self._served(leases)
 

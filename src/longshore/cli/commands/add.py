@@ -31,7 +31,7 @@ FORMATS = ("urls", "aria2", "jsonl", "csv", "metalink", "openalex", "unpaywall",
 
 
 @click.command("add")
-@click.argument("files", nargs=-1, required=True, metavar="FILE|- …")
+@click.argument("files", nargs=-1, required=True, metavar="FILE|URL|- …")
 @click.option(
     "--format", "format_", type=click.Choice(FORMATS), help="The lists' format [default: detected from the content]."
 )
@@ -57,6 +57,7 @@ def command(
 ) -> int:
     """Plan jobs from lists: URL lines, JSONL, CSV, aria2 input, Metalink, OpenAlex, Unpaywall, arXiv ids, BagIt, Parquet.
 
+    A list may be given by its URL; what the server allows to be cached is kept in the depot.
     Lists may be compressed (gzip, bzip2, xz, zstd). Columns and keys are listed in docs/reference/lists.md.
     An invalid line is reported with its number and skipped (exit 3). Works without a file are counted.
     Adding the same list again is harmless.

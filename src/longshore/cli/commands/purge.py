@@ -26,15 +26,23 @@ from longshore.cli.time_spans import MOST_DAYS, TimeRange
 @click.option(
     "--format", "format_", type=click.Choice(["parquet", "csv", "jsonl"]), default="parquet", show_default=True
 )
+@click.option(
+    "--completed",
+    is_flag=True,
+    help="Also archive the history of completed jobs whose artifacts stay. [default age: retention.completed_days]",
+)
 @click.option("--dry-run", is_flag=True, help="Show how many; archive and delete nothing.")
 @common
-def command(call: Call, days: float | None, archive: Path | None, format_: str, *, dry_run: bool) -> int:
+def command(
+    call: Call, days: float | None, archive: Path | None, format_: str, *, completed: bool, dry_run: bool
+) -> int:
     """Archive jobs that ended more than DAYS ago, then delete them. A tombstone keeps the result of each key.
 
     Jobs referenced by an artifact, an asset or a remaining job stay; a job and its retries are deleted together.
-    Unfinished jobs are never touched.
+    Unfinished jobs are never touched. Of a completed job whose artifact stays, only the history (events, grants, effects) can
+    go, with --completed; its row, what `export` says of it and the artifact's provenance stay.
     """
-    from longshore.depot.maintenance.purge import retire
+    from longshore.depot.maintenance.purge import retire, retire_history
     from longshore.depot.maintenance.retention import ARCHIVE
     from longshore.depot.output_paths import check_outside_store
 
@@ -47,10 +55,17 @@ def command(call: Call, days: float | None, archive: Path | None, format_: str, 
         if not dry_run:
             note(ledger, call.scope, "purge", {"before": moment(before)})
         done = retire(ledger, call.scope, before=before, target=target, form=format_, dry_run=dry_run)
+        histories = 0
+        if completed:
+            if days is None and call.settings.retention.completed_days:
+                before = ledger.now() - int(call.settings.retention.completed_days * 86_400_000_000)
+            kept = retire_history(ledger, call.scope, before=before, target=target, form=format_, dry_run=dry_run)
+            histories, done.files = kept.jobs, done.files + kept.files
     if call.json:
         facts = {
             "command": "purge",
             "items": done.jobs,
+            "histories": histories,
             "files": [str(path) for path in done.files],
             "dry_run": dry_run,
         }
@@ -61,4 +76,7 @@ def command(call: Call, days: float | None, archive: Path | None, format_: str, 
             if dry_run
             else f"{counted(done.jobs, 'job')} archived to {target} and forgotten"
         )
+        if completed:
+            go = "would be archived" if dry_run else "archived and forgotten"
+            say(f"the history of {counted(histories, 'completed job')} {go}; artifacts and provenance stay")
     return OK

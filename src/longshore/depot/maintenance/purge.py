@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from longshore import failpoints
-from longshore.domain.kinds import TERMINAL
+from longshore.domain.kinds import TERMINAL, Status
 from longshore.domain.model import Micros, Scope
 from longshore.errors import BadInput
 from longshore.exports.manifest import WRITERS
 from longshore.exports.manifest_rows import ManifestRow
 from longshore.exports.read_ledger import row_of
 from longshore.ledger import Ledger
-from longshore.ledger.operations.purging import purge, purgeable
+from longshore.ledger.operations.purging import forget_history, purge, purgeable, with_history
 from longshore.ledger.queries.manifest import entries_of
 from longshore.store.durability import filesystem
 
@@ -49,7 +49,7 @@ def retire(
     if form not in ("parquet", "csv", "jsonl"):
         raise BadInput(f"the archive format must be parquet, csv or jsonl, not {form!r}")
     done = Purged()
-    for chunk in _chunks(ledger, scope, before):
+    for chunk in _chunks(ledger, purgeable, scope, sorted(TERMINAL), before):
         named = [job_id for chain in chunk for job_id in chain]
         done.jobs += len(named)
         if not dry_run:
@@ -61,6 +61,22 @@ def retire(
                 gone += len(batch)
                 if note is not None:
                     note(gone)
+    return done
+
+
+def retire_history(
+    ledger: Ledger, scope: Scope, *, before: Micros, target: Path, form: str = "parquet", dry_run: bool = False
+) -> Purged:
+    """Archive the history of completed jobs and delete it; their rows, results and provenance stay."""
+    done = Purged()
+    for chunk in _chunks(ledger, with_history, scope, [Status.COMPLETED], before):
+        named = [job_id for (job_id,) in chunk]
+        done.jobs += len(named)
+        if not dry_run:
+            done.files.append(_archive(ledger, scope, named, target, form, mark="-history"))
+            failpoints.hit("purge.archived")
+            for batch in _batches(chunk):
+                _step_back(ledger.write, forget_history, scope, batch, before=before)
     return done
 
 
@@ -86,13 +102,15 @@ def _step_back(write: Callable[..., object], *arguments: Any, **named: Any) -> N
     time.sleep(min(REST_S, time.monotonic() - began))
 
 
-def _chunks(ledger: Ledger, scope: Scope, before: Micros) -> Iterator[list[list[str]]]:
-    """Yield the purgeable jobs, one archive file at a time; read only finished jobs."""
+def _chunks(
+    ledger: Ledger, page_of: Callable[..., Any], scope: Scope, statuses: Iterable[Status], before: Micros
+) -> Iterator[list[list[str]]]:
+    """Yield what can go, one archive file at a time; read only finished jobs."""
     found: list[list[str]] = []
-    for status in sorted(TERMINAL):
+    for status in statuses:
         edge: int | None = 0
         while edge is not None:
-            page, edge = ledger.read(purgeable, scope, status, before=before, edge=edge)
+            page, edge = ledger.read(page_of, scope, status, before=before, edge=edge)
             found += page
             if sum(map(len, found)) >= CHUNK:
                 yield found
@@ -101,10 +119,10 @@ def _chunks(ledger: Ledger, scope: Scope, before: Micros) -> Iterator[list[list[
         yield found
 
 
-def _archive(ledger: Ledger, scope: Scope, chunk: list[str], target: Path, form: str) -> Path:
+def _archive(ledger: Ledger, scope: Scope, chunk: list[str], target: Path, form: str, mark: str = "") -> Path:
     """Write one archive file atomically: its name appears only when its bytes are durable."""
     filesystem.make_root(target)  # private, like the ledger of these rows
-    path = target / f"{scope.tenant_id}-{scope.project_id}-{chunk[0]}.{form}".replace("/", "_")
+    path = target / f"{scope.tenant_id}-{scope.project_id}-{chunk[0]}{mark}.{form}".replace("/", "_")
     temporary = path.with_name(path.name + ".new")
     with filesystem.create_private(temporary) as out:
         WRITERS[form](_rows(ledger, scope, chunk), out)

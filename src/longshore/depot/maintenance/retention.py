@@ -1,7 +1,7 @@
 """Retention: once a day a worker archives and deletes jobs that ended long enough ago and that nothing refers to.
 
 What remains is one row with its grants and effects for every stored artifact, and a tombstone (key and outcome) for
-every deleted job.
+every deleted job. If asked (`retention.completed_days`), a summary takes the place of the grants, events and effects.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from longshore.depot.maintenance.deletion import Chosen, chosen_artifacts, delete, ids_and_bytes
-from longshore.depot.maintenance.purge import retire
+from longshore.depot.maintenance.purge import retire, retire_history
 from longshore.domain.model import SECOND, Micros, Scope
 from longshore.errors import NotPermitted
 from longshore.ledger.operations import audit_log
@@ -39,6 +39,7 @@ class Forgotten:
     """The result of one daily pass."""
 
     jobs: int = 0
+    histories: int = 0  # of completed jobs whose rows stay
     artifacts: int = 0
     lines: int = 0  # entries of the audit log, and stored request keys
 
@@ -70,9 +71,12 @@ class Retention:
         done, given = Forgotten(), self._settings
         form = "parquet" if importlib.util.find_spec("pyarrow") else "csv"
         for scope in self._ledger.read(scopes_known):
+            target = self._depot / ARCHIVE
             if given.days:
-                target = self._depot / ARCHIVE
                 done.jobs += retire(self._ledger, scope, before=_before(now, given.days), target=target, form=form).jobs
+            if given.completed_days:
+                old = _before(now, given.completed_days)
+                done.histories += retire_history(self._ledger, scope, before=old, target=target, form=form).jobs
             for artifact_type, days in given.artifact_days.items():
                 done.artifacts += self._delete_old(scope, artifact_type, _before(now, days))
             done.lines += self._forget(audit_log.forget_keys, scope, now, given.request_key_days)

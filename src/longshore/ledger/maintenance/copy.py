@@ -36,6 +36,7 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
     "job_artifacts": ("tenant_id", "project_id", "job_id", "role", "ordinal"),
     "artifact_metadata": ("tenant_id", "project_id", "name", "value", "artifact_id"),
     "job_params": ("tenant_id", "project_id", "name", "value", "job_id"),
+    "job_summaries": ("tenant_id", "project_id", "job_id"),
     "artifact_tombstones": ("tenant_id", "project_id", "artifact_id"),
     "failed_releases": ("tenant_id", "project_id", "book_id", "media_type", "release"),
     "url_versions": ("tenant_id", "project_id", "canonical_url"),

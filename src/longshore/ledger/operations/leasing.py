@@ -57,6 +57,7 @@ class Claiming:
     wanted: int
     max_claims: int
     scope: Scope | None
+    tenant: str | None  # of the scope, or of all its projects; None: every tenant
     job_types: str | None
     allowed: Allowances
     taken: list[JobRow] = field(default_factory=list)  # not granted yet
@@ -81,6 +82,7 @@ def claim(
     ttl_s: float,
     job_types: Sequence[str] | None = None,
     scope: Scope | None = None,
+    tenant: str | None = None,
     job_ids: Sequence[str] | None = None,
     run_id: str | None = None,
     defaults: HostsSettings | None = None,
@@ -89,7 +91,7 @@ def claim(
     at_once: int = NEVER,
     after_tenant: str = "",
 ) -> list[Lease]:
-    """Lease up to `limit` jobs, as fairly as politeness allows: of all, of named ones, or of one run."""
+    """Lease up to `limit` jobs, as fairly as politeness allows: of all, of one tenant, of named ones, or of one run."""
     until = tx.now + check_ttl(ttl_s)
     check_text("owner", owner, limit=500)
     if type(limit) is not int or limit < 0:
@@ -101,6 +103,7 @@ def claim(
         wanted=limit,
         max_claims=max_claims,
         scope=check_scope(scope) if scope is not None else None,
+        tenant=scope.tenant_id if scope is not None else None if tenant is None else check_text("tenant", tenant),
         job_types=None if job_types is None else encoded(list(job_types)),
         allowed=Allowances(tx, owner, defaults or HostsSettings(), ahead, at_once),
     )
@@ -121,7 +124,7 @@ def check_ttl(ttl_s: float) -> Micros:
 
 def _walk(tx: Tx, work: Claiming, after: str) -> None:
     """Serve tenants round-robin until the limit is reached or no lane is open."""
-    room = _within_budget(tx, [work.scope.tenant_id] if work.scope else _tenants(tx, after))
+    room = _within_budget(tx, [work.tenant] if work.tenant else _tenants(tx, after))
     tenants = list(room)
     while work.wanted > 0 and tenants:
         still = []

@@ -224,9 +224,14 @@ SELECT g.error_code, g.host, g.n, j.job_id, COALESCE(j.url, j.canonical_url), j.
  ORDER BY g.n DESC, g.error_code, g.host
 
 -- job_events --
+-- Of an archived history only the end is left.
 SELECT seq, at, job_id, kind, facts FROM events
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id
- ORDER BY seq LIMIT :many
+UNION ALL
+SELECT 0, COALESCE(j.completed_at, s.archived_at), s.job_id, j.status, s.facts FROM job_summaries AS s
+  JOIN jobs AS j ON j.tenant_id = s.tenant_id AND j.project_id = s.project_id AND j.job_id = s.job_id
+ WHERE s.tenant_id = :tenant_id AND s.project_id = :project_id AND s.job_id = :job_id
+ ORDER BY 1 LIMIT :many
 
 -- job_grants --
 SELECT epoch, owner, host, claimed_at, ended_at, outcome, reason FROM job_claims

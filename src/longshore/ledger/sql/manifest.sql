@@ -2,11 +2,15 @@
 SELECT j.job_id, j.job_type, j.status, j.stage, COALESCE(j.url, j.canonical_url), COALESCE(j.work_id, j.canonical_url),
        COALESCE(j.source_ref, j.canonical_url), a.artifact_id, a.sha256, a.byte_size, a.content_type, a.name,
        j.error_code, j.error_message_safe, j.attempts, j.created_at, j.completed_at,
-       (SELECT e.facts FROM events e WHERE e.tenant_id = j.tenant_id AND e.project_id = j.project_id
+       COALESCE((SELECT e.facts FROM events e WHERE e.tenant_id = j.tenant_id AND e.project_id = j.project_id
            AND e.job_id = j.job_id AND e.kind = j.status ORDER BY e.seq DESC LIMIT 1),
+         (SELECT s.facts FROM job_summaries s WHERE s.tenant_id = j.tenant_id AND s.project_id = j.project_id
+           AND s.job_id = j.job_id)),
        a.availability, j.host, j.run_id, j.tenant_id, j.project_id,
-       (SELECT f.request FROM effects f WHERE f.tenant_id = j.tenant_id AND f.project_id = j.project_id
-           AND f.job_id = j.job_id AND f.kind = 'FINALIZE' ORDER BY f.epoch DESC LIMIT 1), j.request
+       COALESCE((SELECT f.request FROM effects f WHERE f.tenant_id = j.tenant_id AND f.project_id = j.project_id
+           AND f.job_id = j.job_id AND f.kind = 'FINALIZE' ORDER BY f.epoch DESC LIMIT 1),
+         (SELECT s.published FROM job_summaries s WHERE s.tenant_id = j.tenant_id AND s.project_id = j.project_id
+           AND s.job_id = j.job_id)), j.request
   FROM jobs j
   LEFT JOIN job_artifacts r ON r.tenant_id = j.tenant_id AND r.project_id = j.project_id AND r.job_id = j.job_id
         AND r.role = 'result' AND r.ordinal = 0

@@ -78,3 +78,48 @@ DELETE FROM events WHERE tenant_id = :tenant_id AND project_id = :project_id AND
 -- In one statement, because the jobs may reference each other. Grants and effects are deleted with their job; any other
 -- reference makes the statement fail, as intended.
 DELETE FROM jobs WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id IN (SELECT value FROM {each job_ids})
+
+-- {live_history} --
+j.status = 'completed' AND j.updated_at < :before
+   AND NOT EXISTS (SELECT 1 FROM job_summaries s WHERE s.tenant_id = j.tenant_id AND s.project_id = j.project_id
+     AND s.job_id = j.job_id)
+
+-- archive_page --
+-- Completed jobs, among the next `scan` of them, that ended before a time and whose history is not archived.
+SELECT j.job_id
+  FROM (SELECT * FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id AND i.status = :status
+           AND i.seq > :edge ORDER BY i.seq LIMIT :scan) AS j
+ WHERE {live_history}
+ ORDER BY j.seq
+
+-- archive_rows --
+-- The given jobs whose history is still to be archived.
+SELECT j.job_id FROM {each job_ids} AS w CROSS JOIN jobs j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = w.value AND {live_history}
+
+-- archive_rows @postgres --
+-- Locked, so that two purges do not archive one job.
+SELECT j.job_id FROM jobs j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id
+   AND j.job_id IN (SELECT value FROM {each job_ids}) AND {live_history}
+ ORDER BY j.job_id FOR UPDATE OF j SKIP LOCKED
+
+-- archive_summary (now, tenant_id, project_id, job_id) --
+INSERT INTO job_summaries (tenant_id, project_id, job_id, facts, published, archived_at)
+SELECT j.tenant_id, j.project_id, j.job_id,
+       (SELECT e.facts FROM events e WHERE e.tenant_id = j.tenant_id AND e.project_id = j.project_id
+           AND e.job_id = j.job_id AND e.kind = j.status ORDER BY e.seq DESC LIMIT 1),
+       (SELECT f.request FROM effects f WHERE f.tenant_id = j.tenant_id AND f.project_id = j.project_id
+           AND f.job_id = j.job_id AND f.kind = 'FINALIZE' ORDER BY f.epoch DESC LIMIT 1), :now
+  FROM jobs j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = :job_id
+
+-- archive_events (tenant_id, project_id, job_id) --
+-- What says that an artifact was deleted stays.
+DELETE FROM events WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND kind <> 'artifact_deleted'
+
+-- archive_effects (tenant_id, project_id, job_id) --
+DELETE FROM effects WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id
+
+-- archive_grants (tenant_id, project_id, job_id) --
+DELETE FROM job_claims WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id

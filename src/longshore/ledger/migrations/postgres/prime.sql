@@ -42,6 +42,8 @@ BEGIN
     SELECT a.tenant_id, a.project_id, 'document_id', a.artifact_id, a.artifact_id FROM artifacts a WHERE a.tenant_id = tenant;
     INSERT INTO job_params (tenant_id, project_id, name, value, job_id)
     SELECT j.tenant_id, j.project_id, 'document_id', j.job_id, j.job_id FROM jobs j WHERE j.tenant_id = tenant;
+    INSERT INTO job_summaries (tenant_id, project_id, job_id, facts, archived_at)
+    SELECT j.tenant_id, j.project_id, j.job_id, '{}', 0 FROM jobs j WHERE j.tenant_id = tenant AND j.status = 'completed';
     INSERT INTO url_versions (tenant_id, project_id, canonical_url, sha256, byte_size, artifact_id, job_id, seen_at, revalidated_at)
     SELECT a.tenant_id, a.project_id, 'https://h/' || a.artifact_id, a.sha256, 1, a.artifact_id, a.created_by_job_id, 0, 0 FROM artifacts a WHERE a.tenant_id = tenant;
     INSERT INTO events (tenant_id, project_id, job_id, kind, at, facts)
@@ -55,6 +57,6 @@ BEGIN
   END LOOP;
 END $$;
 ANALYZE hosts, lanes, jobs, job_claims, effects, blobs, artifacts, job_artifacts, url_versions, events, tombstones, torrents,
-  counters, failure_counts, artifact_metadata, job_params;
+  counters, failure_counts, artifact_metadata, job_params, job_summaries;
 TRUNCATE hosts, lanes, jobs, job_claims, effects, blobs, artifacts, job_artifacts, url_versions, events, tombstones, torrents,
-  counters, failure_counts, media_assets, artifact_metadata, job_params RESTART IDENTITY;
+  counters, failure_counts, media_assets, artifact_metadata, job_params, job_summaries RESTART IDENTITY;
