@@ -17,7 +17,6 @@ from starlette.types import Scope as AsgiScope
 from longshore import __version__
 from longshore.domain.kinds import TORRENT, Status
 from longshore.domain.reasons import REASONS
-from longshore.domain.settings import HostsSettings
 from longshore.errors import NotFound
 from longshore.ledger.operations import make_claimable, tokens
 from longshore.ledger.queries import all_tenants, listing, lookup
@@ -25,8 +24,8 @@ from longshore.ledger.transaction import Tx
 from longshore.web import health, queries
 from longshore.web.bulk_retry_cancel import MOST
 from longshore.web.dashboard import timeline
+from longshore.web.dashboard.overview import overview
 from longshore.web.dashboard.render import environment, query, stamp
-from longshore.web.dashboard.throughput import WINDOWS
 from longshore.web.problems import MEDIA_TYPE, Problem, problem_body
 from longshore.web.security.auth import Admin, Caller, Reader, inside, reads_pages, split_url
 from longshore.web.serializers import View, artifact_view, as_cli, as_curl, job_view, remedy_of, token_view
@@ -140,36 +139,6 @@ def for_people(scope: AsgiScope, answer: Response) -> Response:
 
 
 # ---- values of the pages
-
-
-async def overview(service: Service, caller: Caller, request: Request) -> View:
-    """Return the values of the overview."""
-    window = WINDOWS.get(request.query_params.get("window", ""), WINDOWS["1h"])
-    now, slots = await service.throughput(caller.scope, window)
-    buckets = [
-        {
-            "at": stamp(slot.at),
-            "at_s": slot.at // 1_000_000,
-            "bytes_per_s": slot.size_bytes // window.slot_s,
-            "files_per_minute": round(slot.files * 60 / window.slot_s, 1),
-        }
-        for slot in slots
-    ]
-    view: View = await service.ledger.read_async(_overview, service.hosts, caller, now)
-    view["active"] = [service.with_progress(job) for job in view["active"]]
-    view["throughput"] = {"windows": list(WINDOWS), "window": window.name, "slot_s": window.slot_s, "buckets": buckets}
-    view["disk"] = await health.disk(service) if caller.may("admin") else None
-    return view
-
-
-def _overview(tx: Tx, defaults: HostsSettings, caller: Caller, now: int) -> View:
-    processing = listing.JobFilter(status=Status.PROCESSING)
-    active = listing.jobs(tx, caller.scope, processing, after=None, limit=12)
-    view = {"now": stamp(now), **queries.stats(tx, caller.scope), "active": [job_view(job) for job in active.items]}
-    if not caller.may("admin"):
-        return view | {"breakers": None}
-    resting = all_tenants.resting_hosts(tx, defaults, 12)
-    return view | {"breakers": [queries.shown_host(host, tx.now, defaults) for host in resting]}
 
 
 def job_filter(params: QueryParams) -> tuple[dict[str, str | None], listing.JobFilter]:
