@@ -74,6 +74,11 @@ def transfers(tx: Tx, scope: Scope, limit: int = TRANSFERS) -> list[Transfer]:
     return found
 
 
+def receives_anything(tx: Tx, scope: Scope) -> bool:
+    """Return whether a large body is arriving, in this process or another."""
+    return tx.one("transfer_any", now=tx.now, **scope_values(tx, scope)) is not None
+
+
 def long_arrivals(tx: Tx, scope: Scope, since: Micros, limit: int = 20_000) -> list[LongArrival]:
     """Return the artifacts registered since a time whose bodies were large enough to have a beginning of their own."""
     rows = tx.all("long_arrivals", floor_id=floor_id(since), least=LARGE, many=limit, **scope_values(tx, scope))

@@ -17,6 +17,11 @@ SELECT {job},
   JOIN jobs AS j ON j.seq = b.seq
  ORDER BY j.seq
 
+-- transfer_any --
+-- Whether a body is arriving: ends at the first one.
+SELECT 1 FROM jobs AS i WHERE i.tenant_id = :tenant_id AND i.project_id = :project_id AND i.stage = 'STREAMING'
+   AND i.lease_until > :now LIMIT 1
+
 -- long_arrivals --
 -- Large artifacts registered since a time, with when their bodies began to arrive.
 SELECT b.artifact_id, b.byte_size, b.created_at, {begun}

@@ -24,6 +24,7 @@ from longshore.ledger.transaction import Tx
 from longshore.web import health, queries
 from longshore.web.bulk_retry_cancel import MOST
 from longshore.web.dashboard import timeline
+from longshore.web.dashboard.compression import compressed
 from longshore.web.dashboard.overview import overview
 from longshore.web.dashboard.render import environment, query, stamp
 from longshore.web.problems import MEDIA_TYPE, Problem, problem_body
@@ -37,6 +38,7 @@ templates: Final = environment()
 ROWS: Final = 50
 WORD: Final = "longshore_word"  # cookie: message for the next page
 WORD_MOST: Final = 500
+EVERY_S: Final = {"overview": 1, "jobs": 1, "failures": 3, "system": 10}  # a page refreshes at most so often
 JOB_FIELDS: Final = ("status", "url", "host", "reason", "job_type")
 
 
@@ -65,7 +67,8 @@ Reads = Callable[[Service, Caller, Request], Awaitable[View]]
 
 def context(caller: Caller | None, page: str, title: str) -> dict[str, Any]:
     """Return the values that every page needs; the caller may be unknown on error pages."""
-    common = {"page": page, "title": title, "seq": None, "told": None, "cli": None, "json_url": ""}
+    common = {"page": page, "title": title, "told": None, "cli": None, "json_url": "", "job_id": None}
+    common |= {"layout": "base.html", "every": EVERY_S.get(page, 2)}
     if caller is None:
         return common | {"nav": [], "csrf": None, "may_write": False, "caller": None}
     scope = caller.scope
@@ -108,11 +111,20 @@ async def show(request: Request, caller: Caller, page: str, title: str, read: Re
     values["json_url"] = twin(request.url.path, request.query_params)
     values["reasons"] = sorted(REASONS)
     values["told"] = left_word(request)
+    values["job_id"] = request.path_params.get("job_id")
+    if is_fragment(request):
+        values["layout"] = "fragment.html"
     name = {"job": "job.html", "artifact": "artifact.html"}.get(title.lower(), f"{page}.html")
-    answer = HTMLResponse(templates.get_template(name).render(values))
+    answer = compressed(request, HTMLResponse(templates.get_template(name).render(values)))
+    answer.headers.add_vary_header("X-Fragment")
     if WORD in request.cookies:
         answer.delete_cookie(WORD, path="/", httponly=True, samesite="strict")
     return answer
+
+
+def is_fragment(request: Request) -> bool:
+    """Return whether the script refreshes a page that is open: what was asked for once is not done again."""
+    return "x-fragment" in request.headers
 
 
 def page_problem(caller: Caller | None, body: dict[str, Any], back: str, again: str) -> HTMLResponse:
@@ -163,12 +175,12 @@ async def jobs(service: Service, caller: Caller, request: Request) -> View:
     """List jobs with their counts."""
     fields, wanted = job_filter(request.query_params)
     after = request.query_params.get("after") or None
-    counting = request.query_params.get("count") == "1"
+    counting = request.query_params.get("count") == "1" and not is_fragment(request)
     edge = None if after is None else str(service.cursors.read(caller.scope, after))
     view: View = await service.search(caller.token, wanted, _jobs, caller, wanted, edge, counting=counting)
     view["next"] = service.next_cursor(caller.scope, view["next"])
     view["jobs"] = [service.with_progress(job) for job in view["jobs"]]
-    return {"filter": fields, **view}
+    return {"filter": fields, "counted": request.query_params.get("count") == "1", **view}
 
 
 def _jobs(tx: Tx, caller: Caller, wanted: listing.JobFilter, after: str | None, *, counting: bool) -> View:
@@ -258,9 +270,9 @@ async def system(service: Service, caller: Caller, request: Request) -> View:
     """Return the state of the system."""
     view: View = await service.ledger.read_async(_system, caller)
     due = await service.ledger.read_async(make_claimable.next_due)
-    asked = request.query_params.get("doctor") == "1"
+    asked = request.query_params.get("doctor") == "1" and not is_fragment(request)
     return view | {
-        "doctor": await health.doctor(service) if asked else [],
+        "doctor": await health.doctor(service) if asked else None,
         "overdue": due is not None and due < caller.now,
         "version": __version__,
         "schema_version": await health.schema(service),
