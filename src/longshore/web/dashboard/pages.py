@@ -20,6 +20,7 @@ from longshore.domain.reasons import REASONS
 from longshore.errors import NotFound
 from longshore.ledger.operations import make_claimable, tokens
 from longshore.ledger.queries import all_tenants, listing, lookup
+from longshore.ledger.queries.why_waiting import why_waiting
 from longshore.ledger.transaction import Tx
 from longshore.web import health, queries
 from longshore.web.bulk_retry_cancel import MOST
@@ -27,6 +28,7 @@ from longshore.web.dashboard import timeline
 from longshore.web.dashboard.compression import compressed
 from longshore.web.dashboard.overview import overview
 from longshore.web.dashboard.render import environment, query, stamp
+from longshore.web.dashboard.waiting import pending_ids, shown_wait
 from longshore.web.problems import MEDIA_TYPE, Problem, problem_body
 from longshore.web.security.auth import Admin, Caller, Reader, inside, reads_pages, split_url
 from longshore.web.serializers import View, artifact_view, as_cli, as_curl, job_view, remedy_of, token_view
@@ -67,7 +69,7 @@ Reads = Callable[[Service, Caller, Request], Awaitable[View]]
 
 def context(caller: Caller | None, page: str, title: str) -> dict[str, Any]:
     """Return the values that every page needs; the caller may be unknown on error pages."""
-    common = {"page": page, "title": title, "told": None, "cli": None, "json_url": "", "job_id": None}
+    common: dict[str, Any] = {"page": page, "title": title, "told": None, "cli": None, "json_url": "", "job_id": None}
     common |= {"layout": "base.html", "every": EVERY_S.get(page, 2)}
     if caller is None:
         return common | {"nav": [], "csrf": None, "may_write": False, "caller": None}
@@ -179,7 +181,10 @@ async def jobs(service: Service, caller: Caller, request: Request) -> View:
     edge = None if after is None else str(service.cursors.read(caller.scope, after))
     view: View = await service.search(caller.token, wanted, _jobs, caller, wanted, edge, counting=counting)
     view["next"] = service.next_cursor(caller.scope, view["next"])
-    view["jobs"] = [service.with_progress(job) for job in view["jobs"]]
+    waiting = await service.ledger.read_async(why_waiting, caller.scope, service.hosts, pending_ids(view["jobs"]))
+    view["jobs"] = [
+        service.with_progress(job) | {"waits": shown_wait(waiting.get(job["job_id"]))} for job in view["jobs"]
+    ]
     return {"filter": fields, "counted": request.query_params.get("count") == "1", **view}
 
 
@@ -203,7 +208,10 @@ async def job(service: Service, caller: Caller, request: Request) -> View:
     """Return one job's history."""
     seal = partial(service.cursors.seal, caller.scope)
     view: View = await service.ledger.read_async(_job, caller, request.path_params["job_id"], seal)
-    return view | {"job": service.with_progress(view["job"])}
+    wanted = pending_ids([view["job"]])
+    waiting = await service.ledger.read_async(why_waiting, caller.scope, service.hosts, wanted, with_place=True)
+    waits = shown_wait(waiting.get(view["job"]["job_id"]))
+    return view | {"job": service.with_progress(view["job"]), "waits": waits}
 
 
 def _job(tx: Tx, caller: Caller, job_id: str, seal: queries.Seal) -> View:
