@@ -15,11 +15,12 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.types import Scope as AsgiScope
 
 from longshore import __version__
-from longshore.domain.kinds import TORRENT, Status
+from longshore.domain.kinds import DOWNLOAD, TORRENT, UPLOAD, Status
 from longshore.domain.reasons import REASONS
 from longshore.errors import NotFound
 from longshore.ledger.operations import make_claimable, tokens
 from longshore.ledger.queries import all_tenants, listing, lookup
+from longshore.ledger.queries.search import suggestions
 from longshore.ledger.queries.why_waiting import why_waiting
 from longshore.ledger.transaction import Tx
 from longshore.web import health, queries
@@ -41,6 +42,7 @@ ROWS: Final = 50
 WORD: Final = "longshore_word"  # cookie: message for the next page
 WORD_MOST: Final = 500
 EVERY_S: Final = {"overview": 1, "jobs": 1, "failures": 3, "system": 10}  # a page refreshes at most so often
+COMMON_HTTP: Final = tuple(f"http_{code}" for code in (401, 403, 404, 410, 429, 500, 502, 503, 504))
 JOB_FIELDS: Final = ("status", "url", "host", "reason", "job_type")
 
 
@@ -111,7 +113,6 @@ async def show(request: Request, caller: Caller, page: str, title: str, read: Re
         return JSONResponse(view)
     values = context(caller, page, title) | {"view": view, "cli": cli}
     values["json_url"] = twin(request.url.path, request.query_params)
-    values["reasons"] = sorted(REASONS)
     values["told"] = left_word(request)
     values["job_id"] = request.path_params.get("job_id")
     if is_fragment(request):
@@ -195,7 +196,10 @@ def _jobs(tx: Tx, caller: Caller, wanted: listing.JobFilter, after: str | None, 
     matching = None
     if counting or not wanted.reads_many():
         matching = listing.count_matching(tx, caller.scope, wanted, at_most=MOST + 1)
+    reasons, types = suggestions(tx, caller.scope)
     return {
+        "reasons": sorted(REASONS.keys() | {*COMMON_HTTP, *reasons}),
+        "types": sorted({DOWNLOAD, TORRENT, UPLOAD, *types}),
         "counts": {status.value: counted.get(status, 0) for status in Status},
         "matching": matching,
         "matching_more": matching is not None and matching > MOST,

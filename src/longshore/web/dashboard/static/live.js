@@ -279,6 +279,11 @@ function moveRow(step) {
 }
 
 document.addEventListener("keydown", (event) => {
+  if ((event.ctrlKey || event.metaKey) && event.key === "k") {
+    const box = document.querySelector("[data-find]");
+    if (box) { event.preventDefault(); box.focus(); box.select(); }
+    return;
+  }
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select")) return;
   if (prefix && goto[event.key]) { location.assign(goto[event.key]); return; }
   prefix = event.key === "g";
@@ -286,7 +291,7 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "k") moveRow(-1);
   else if (event.key === "?") document.getElementById("keys")?.showModal();
   else if (event.key === "/") {
-    const field = document.querySelector("[data-search]");
+    const field = document.querySelector("[data-search]") ?? document.querySelector("[data-find]");
     if (field) { event.preventDefault(); field.focus(); field.select?.(); }
   }
 });
