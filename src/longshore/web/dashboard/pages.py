@@ -19,13 +19,13 @@ from longshore.domain.kinds import DOWNLOAD, TORRENT, UPLOAD, Status
 from longshore.domain.reasons import REASONS
 from longshore.errors import NotFound
 from longshore.ledger.operations import make_claimable, tokens
-from longshore.ledger.queries import all_tenants, listing, lookup
+from longshore.ledger.queries import all_tenants, history, listing, lookup
 from longshore.ledger.queries.search import suggestions
 from longshore.ledger.queries.why_waiting import why_waiting
 from longshore.ledger.transaction import Tx
 from longshore.web import health, queries
 from longshore.web.bulk_retry_cancel import MOST
-from longshore.web.dashboard import timeline
+from longshore.web.dashboard import remedies, timeline
 from longshore.web.dashboard.compression import compressed
 from longshore.web.dashboard.overview import overview
 from longshore.web.dashboard.render import environment, query, stamp
@@ -43,7 +43,7 @@ WORD: Final = "longshore_word"  # cookie: message for the next page
 WORD_MOST: Final = 500
 EVERY_S: Final = {"overview": 1, "jobs": 1, "failures": 3, "system": 10}  # a page refreshes at most so often
 COMMON_HTTP: Final = tuple(f"http_{code}" for code in (401, 403, 404, 410, 429, 500, 502, 503, 504))
-JOB_FIELDS: Final = ("status", "url", "host", "reason", "job_type")
+JOB_FIELDS: Final = ("status", "url", "host", "reason", "job_type", "current")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,13 @@ def context(caller: Caller | None, page: str, title: str) -> dict[str, Any]:
     common: dict[str, Any] = {"page": page, "title": title, "told": None, "cli": None, "json_url": "", "job_id": None}
     common |= {"layout": "base.html", "every": EVERY_S.get(page, 2)}
     if caller is None:
-        return common | {"nav": [], "csrf": None, "may_write": False, "caller": None}
+        return common | {"nav": [], "csrf": None, "may_write": False, "may_admin": False, "caller": None}
     scope = caller.scope
     return common | {
         "nav": [entry for entry in MENU if caller.may(entry.needs)],
         "csrf": caller.csrf,
         "may_write": caller.may("write") and caller.csrf is not None,
+        "may_admin": caller.may("admin") and caller.csrf is not None,
         "caller": {"tenant_id": scope.tenant_id, "project_id": scope.project_id, "scopes": sorted(caller.token.scopes)},
     }
 
@@ -170,6 +171,7 @@ def job_filter(params: QueryParams) -> tuple[dict[str, str | None], listing.JobF
         host=fields["host"],
         reason=fields["reason"],
         job_type=fields["job_type"],
+        current=fields["current"] == "1",
     )
     return fields, wanted
 
@@ -225,17 +227,11 @@ def _job(tx: Tx, caller: Caller, job_id: str, seal: queries.Seal) -> View:
         **detail,
         "timeline": timeline.steps(detail),
         "remedy": remedy_of(record.reason)[1],
+        "retried_as": history.retried_as(tx, caller.scope, job_id),
+        "advice": remedies.advised(record.reason),
         "curl": as_curl(record),
         "as_cli": as_cli(record),
     }
-
-
-async def failures(service: Service, caller: Caller, request: Request) -> View:
-    """Group the failures."""
-    groups = await service.costly.run(caller.token.root_id, queries.failure_groups, caller.scope)
-    for group in groups:
-        group["jobs_url"] = "/jobs" + query({"status": "failed", "reason": group["reason"], "host": group["host"]})
-    return {"groups": groups}
 
 
 async def host_list(service: Service, caller: Caller, request: Request) -> View:
@@ -265,7 +261,7 @@ async def artifacts(service: Service, caller: Caller, request: Request) -> View:
 async def artifact(service: Service, caller: Caller, request: Request) -> View:
     """Return one artifact's provenance."""
     view: View = await service.ledger.read_async(
-        queries.artifact_detail, caller.scope, request.path_params["artifact_id"]
+        queries.artifact_story, caller.scope, request.path_params["artifact_id"]
     )
     return view
 
@@ -331,7 +327,7 @@ def jobs_cli(params: QueryParams) -> str:
 
     words = ["longshore", "jobs"]
     for name in JOB_FIELDS:
-        if value := params.get(name):
+        if (value := params.get(name)) and name != "current":
             words += [f"--{'type' if name == 'job_type' else name}", shlex.quote(value)]
     return " ".join(words)
 
@@ -341,13 +337,6 @@ def jobs_cli(params: QueryParams) -> str:
 async def job_page(request: Request, job_id: Annotated[str, ...], caller: Reader) -> Response:
     """Show one job."""
     return await show(request, caller, "jobs", "Job", job, f"longshore show {job_id[:60]}")
-
-
-@routes.get("/failures")
-@routes.get("/failures.json")
-async def failures_page(request: Request, caller: Reader) -> Response:
-    """Show failures."""
-    return await show(request, caller, "failures", "Failures", failures, "longshore failures")
 
 
 @routes.get("/hosts")
