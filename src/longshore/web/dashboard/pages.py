@@ -30,6 +30,7 @@ from longshore.web.dashboard.compression import compressed
 from longshore.web.dashboard.overview import overview
 from longshore.web.dashboard.render import environment, query, stamp
 from longshore.web.dashboard.waiting import pending_ids, shown_wait
+from longshore.web.dashboard.waterfall import waterfall
 from longshore.web.problems import MEDIA_TYPE, Problem, problem_body
 from longshore.web.security.auth import Admin, Caller, Reader, inside, reads_pages, split_url
 from longshore.web.serializers import View, artifact_view, as_cli, as_curl, job_view, remedy_of, token_view
@@ -226,6 +227,7 @@ def _job(tx: Tx, caller: Caller, job_id: str, seal: queries.Seal) -> View:
     return {
         **detail,
         "timeline": timeline.steps(detail),
+        "waterfall": waterfall(detail, stamp(tx.now) or ""),
         "remedy": remedy_of(record.reason)[1],
         "retried_as": history.retried_as(tx, caller.scope, job_id),
         "advice": remedies.advised(record.reason),
