@@ -284,6 +284,7 @@ async def system(service: Service, caller: Caller, request: Request) -> View:
     return view | {
         "doctor": await health.doctor(service) if asked else None,
         "overdue": due is not None and due < caller.now,
+        "works_here": service.depot is not None and service.settings.workers,
         "version": __version__,
         "schema_version": await health.schema(service),
         "dialect": service.ledger.dialect,

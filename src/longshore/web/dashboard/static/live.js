@@ -254,12 +254,62 @@ if (drop) {
     drop.addEventListener(name, (event) => { event.preventDefault(); drop.classList.add("over"); });
   }
   for (const name of ["dragleave", "drop"]) drop.addEventListener(name, () => drop.classList.remove("over"));
+  const offer = drop.querySelector(".offer");
+
+  async function isList(file) { // a list is text; a PDF, a picture or an archive is not
+    const start = new Uint8Array(await file.slice(0, 4096).arrayBuffer());
+    const head = String.fromCharCode(...start.slice(0, 5));
+    if (head === "%PDF-" || start.includes(0)) return false;
+    try { new TextDecoder("utf-8", { fatal: true }).decode(start, { stream: true }); return true; } catch { return false; }
+  }
+
+  async function upload(files) {
+    for (const file of files) {
+      tell(`uploading ${file.name} …`);
+      const answer = await fetch(`/api/v1/artifacts?name=${encodeURIComponent(file.name)}`, {
+        method: "POST", body: file, credentials: "same-origin",
+        headers: { "X-CSRF-Token": csrf, "Content-Type": file.type || "application/octet-stream" },
+      });
+      const said = await answer.json().catch(() => ({}));
+      if (!answer.ok) { tell(`${file.name}: ${said.detail ?? `not uploaded (${answer.status})`}`, "bad"); return; }
+      tell(answer.status === 201 ? `${file.name} is stored` : `${file.name} was stored before`);
+    }
+    schedule(10, 0);
+  }
+
+  function offerUpload(files) {
+    const text = document.createElement("p");
+    text.textContent = `${files.map((file) => file.name).join(", ")}: ${files.length === 1 ? "this is no list of URLs" : "these are no lists of URLs"}. Store ${files.length === 1 ? "the file" : "the files"} as ${files.length === 1 ? "an artifact" : "artifacts"}?`;
+    const yes = document.createElement("button");
+    yes.type = "button";
+    yes.className = "main";
+    yes.textContent = files.length === 1 ? "Upload it" : `Upload ${files.length} files`;
+    const no = document.createElement("button");
+    no.type = "button";
+    no.textContent = "No";
+    const close = () => { offer.hidden = true; offer.replaceChildren(); };
+    yes.addEventListener("click", () => { close(); upload(files).catch(() => tell("the server does not answer", "bad")); });
+    no.addEventListener("click", close);
+    const buttons = document.createElement("div");
+    buttons.className = "actions";
+    buttons.append(yes, no);
+    offer.replaceChildren(text, buttons);
+    offer.hidden = false;
+    yes.focus();
+  }
+
   drop.addEventListener("drop", async (event) => {
     event.preventDefault();
     const files = [...event.dataTransfer.files];
-    const texts = files.length ? await Promise.all(files.map((file) => file.text())) : [event.dataTransfer.getData("text/uri-list") || event.dataTransfer.getData("text/plain")];
-    area.value = [area.value.trim(), ...texts.map((text) => text.trim())].filter(Boolean).join("\n") + "\n";
-    area.focus();
+    const link = event.dataTransfer.getData("text/uri-list") || event.dataTransfer.getData("text/plain");
+    const lists = await Promise.all(files.map(isList));
+    const others = files.filter((_, index) => !lists[index]);
+    const texts = files.length ? await Promise.all(files.filter((_, index) => lists[index]).map((file) => file.text())) : [link];
+    if (texts.length) {
+      area.value = [area.value.trim(), ...texts.map((text) => text.trim())].filter(Boolean).join("\n") + "\n";
+      area.focus();
+    }
+    if (others.length) offerUpload(others);
   });
 }
 
