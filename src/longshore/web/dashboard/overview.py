@@ -78,6 +78,7 @@ def _buckets(window: Window, now: Micros, slots: Sequence[Slot]) -> list[View]:
             "at": stamp(slot.at),
             "at_s": slot.at // SECOND,
             "bytes_per_s": round(max(0, slot.size_bytes) / slot.lasted_s(window, now)),
+            "files": slot.files,
             "files_per_minute": round(slot.files * 60 / slot.lasted_s(window, now), 1),
         }
         for slot in slots
