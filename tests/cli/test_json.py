@@ -139,6 +139,7 @@ CALLS: Final[dict[str, Call]] = {
     "show": Call(lambda w: [w.job("completed")], "show"),
     "failures": call(types="failure"),
     "stats": call(types="stats"),
+    "feed": call("--consumer", "c", types="new"),
     "export": call(types="manifest"),
     "retry": call("--all", types="retried summary"),
     "cancel": call("--all", types="cancel summary"),
@@ -170,6 +171,7 @@ OTHER_FORMS: Final = {  # of commands that can say more than one thing
     "add --dry-run": (["add", "--dry-run", "-"], "summary", 0),
     "verify damage": (["verify"], "finding summary", 5),
     "verify --full": (["verify", "--full"], "finding summary", 5),
+    "feed --ack": (["feed", "--consumer", "c", "--ack", "0"], "acknowledged", 0),
     "export failures": (["export", "failures"], "list_item", 0),
     "export file": (["export", "csv", "-o", "manifest.csv"], "summary", 0),
     "config set": (["config", "set", "tenant", "default"], "config", 0),
@@ -230,6 +232,7 @@ def test_every_schema_is_of_a_line_that_some_test_sees() -> None:
     seen = {kind for one in CALLS.values() for kind in one.types.split()}
     seen |= {kind for _, types, _ in OTHER_FORMS.values() for kind in types.split()}
     elsewhere = {"error", "progress", "canceled", "waiting", "stopped"}  # below, test_run, test_waiting and test_policy
+    elsewhere |= {"changed", "gone", "consumer", "forgotten"}  # test_feed
     assert shipped == seen | elsewhere
 
 

@@ -53,6 +53,10 @@ BY_HAND = (
         "INSERT INTO failed_releases (tenant_id, project_id, book_id, media_type, release, job_id, reason, failed_at)"
         " VALUES ('a', 'p', 'canary-book', 'audio', 'canary-release', 'canary-job', 'dns', 1)"
     ),
+    (
+        "INSERT INTO feed_consumers (tenant_id, project_id, consumer, seq, created_at, updated_at)"
+        " VALUES ('a', 'p', 'canary-consumer', 1, 1, 1)"
+    ),
     "INSERT INTO audit_log (tenant_id, project_id, at, action, target) VALUES ('a', 'p', 1, 'canary', 'canary-target')",
     (
         "INSERT INTO request_keys (tenant_id, project_id, request_key, fingerprint, answer, created_at)"
@@ -223,6 +227,9 @@ class World:
             "limit": 100,
             "many": 100,
             "seq": 0,
+            "run_id": "canary-run",
+            "cursor": 0,
+            "consumer": "canary-consumer",
             "before": FAR,
             "status": Status.COMPLETED,
             "audit_before": FAR,

@@ -44,6 +44,7 @@ COMMANDS: Final[dict[str, dict[str, Entry]]] = {
         "show": Entry("longshore.cli.commands.show:command", "one job with its timeline"),
         "failures": Entry("longshore.cli.commands.failures:command", "failures by reason and host"),
         "stats": Entry("longshore.cli.commands.stats:command", "statistics of all downloads"),
+        "feed": Entry("longshore.cli.commands.feed:command", "artifacts that are new, changed or gone, for programs"),
         "export": Entry("longshore.cli.commands.export:command", "manifest as jsonl, csv, parquet …"),
     },
     "Steer": {

@@ -95,6 +95,7 @@ class Depot:
         self.failures = driven(self.aio.failures)
         self.runs = driven(self.aio.runs)
         self.gc = driven(self.aio.gc)
+        self.feed = self.aio.feed_blocking
         self.torrents = SyncTorrents(self.aio.torrents, driven)
         self.delete = driven(self.aio.delete)
         self.backfill = driven(self.aio.backfill)
