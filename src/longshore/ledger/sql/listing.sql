@@ -361,3 +361,7 @@ SELECT lease_owner, count(*), min(lease_until) FROM jobs
 
 -- workers @postgres --
 SELECT owner, leases, until FROM dispatch_workers(0)
+
+-- projects_of --
+-- The projects of a tenant that ever had a job or an artifact.
+SELECT DISTINCT c.project_id FROM counters AS c WHERE c.tenant_id = :tenant_id ORDER BY c.project_id
