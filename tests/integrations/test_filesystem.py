@@ -49,7 +49,7 @@ class TestAbstract(AbstractFixtures, AbstractGetTests):
     @pytest.fixture
     def fs(self, fs: LongshoreFileSystem, depot: Depot, monkeypatch: pytest.MonkeyPatch) -> LongshoreFileSystem:
         """One of the tests makes its files with `mkdir` and `touch`: that goes to the depot itself."""
-        monkeypatch.setattr(fs, "mkdir", lambda path: None)
+        monkeypatch.setattr(fs, "mkdir", print)
         monkeypatch.setattr(
             fs, "touch", lambda path: made(depot, path.removeprefix("works/").partition("/")[2], work="src")
         )
