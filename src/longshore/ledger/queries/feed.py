@@ -145,3 +145,9 @@ def _gone(tx: Tx, where: dict[str, str], artifact_ids: list[str]) -> dict[str, R
 
 def _artifact(event: Event) -> str:
     return str(event.facts.get("artifact", ""))
+
+
+def origins(tx: Tx, scope: Scope, artifact_ids: Sequence[str]) -> dict[str, tuple[str | None, str | None]]:
+    """Return the URL and the work of artifacts, as the jobs that made them had them."""
+    rows = _marked(tx, scope_values(tx, scope), list(artifact_ids))
+    return {artifact_id: (row[-2], row[-1]) for artifact_id, row in rows.items()}
