@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 
 from longshore import __version__
 from longshore.web import health, metrics, problems
-from longshore.web.api import admin, artifacts, deletion, events, jobs, stats, submit_batch, torrents
+from longshore.web.api import admin, artifacts, deletion, events, feed, jobs, stats, submit_batch, torrents
 from longshore.web.api.models import ProblemOut
 from longshore.web.dashboard import actions, failures_page, pages, search_page, sign_in, static_files
 from longshore.web.security.auth import Access, Reader
@@ -39,7 +39,7 @@ def make_app(service: Service) -> FastAPI:
     app.state.service = service
     app.state.statics = static_files.load()
     problems.install(app, pages.for_people)
-    for part in (jobs, submit_batch, artifacts, deletion, torrents, events, stats, admin, health, metrics):
+    for part in (jobs, submit_batch, artifacts, deletion, feed, torrents, events, stats, admin, health, metrics):
         app.include_router(part.routes)
     for part in (static_files, sign_in, actions, pages, failures_page, search_page):
         app.include_router(part.routes)

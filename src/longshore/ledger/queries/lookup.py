@@ -133,6 +133,13 @@ def artifact(tx: Tx, scope: Scope, artifact_id: str) -> Artifact:
     return artifact_of(row)
 
 
+def projects(tx: Tx, tenant_id: str) -> list[str]:
+    """Return the projects of a tenant that ever had a job or an artifact."""
+    check_scope(Scope(tenant_id, "any"))
+    tx.enter(tenant_id)
+    return [str(name) for (name,) in tx.all("projects_of", tenant_id=tenant_id)]
+
+
 def scope_values(tx: Tx, scope: Scope) -> dict[str, Any]:
     """Enter a scope and return its values for a statement."""
     check_scope(scope)

@@ -391,3 +391,7 @@ SELECT j.job_id, 'result', COALESCE(j.url, j.canonical_url), COALESCE(j.work_id,
 -- The newest job that tries another one again.
 SELECT job_id FROM jobs
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND retry_of = :job_id ORDER BY seq DESC LIMIT 1
+
+-- projects_of --
+-- The projects of a tenant that ever had a job or an artifact.
+SELECT DISTINCT c.project_id FROM counters AS c WHERE c.tenant_id = :tenant_id ORDER BY c.project_id
