@@ -139,6 +139,7 @@ CALLS: Final[dict[str, Call]] = {
     "show": Call(lambda w: [w.job("completed")], "show"),
     "failures": call(types="failure"),
     "stats": call(types="stats"),
+    "feed": call("--consumer", "c", types="new"),
     "export": call(types="manifest"),
     "retry": call("--all", types="retried summary"),
     "cancel": call("--all", types="cancel summary"),
@@ -146,6 +147,7 @@ CALLS: Final[dict[str, Call]] = {
     "budget": call(types="budget"),
     "hosts": call(types="host"),
     "serve": call("--port", "0", types="serving"),
+    "mcp": call(types=""),  # its stdout is the protocol
     "verify": call(types="summary"),
     "reconcile": Call(lambda w: w.unnamed_blob() or [], "finding summary"),  # type: ignore[func-returns-value]
     "gc": Call(_collect, "collected summary"),
@@ -170,6 +172,7 @@ OTHER_FORMS: Final = {  # of commands that can say more than one thing
     "add --dry-run": (["add", "--dry-run", "-"], "summary", 0),
     "verify damage": (["verify"], "finding summary", 5),
     "verify --full": (["verify", "--full"], "finding summary", 5),
+    "feed --ack": (["feed", "--consumer", "c", "--ack", "0"], "acknowledged", 0),
     "export failures": (["export", "failures"], "list_item", 0),
     "export file": (["export", "csv", "-o", "manifest.csv"], "summary", 0),
     "config set": (["config", "set", "tenant", "default"], "config", 0),
@@ -229,19 +232,12 @@ def test_every_schema_is_of_a_line_that_some_test_sees() -> None:
     shipped = {path.stem for path in (SOURCES / "longshore" / "cli" / "schemas").glob("*.json")}
     seen = {kind for one in CALLS.values() for kind in one.types.split()}
     seen |= {kind for _, types, _ in OTHER_FORMS.values() for kind in types.split()}
-    elsewhere = {
-        "error",
-        "progress",
-        "canceled",
-        "waiting",
-        "stopped",
-        "lost",
-    }  # below, test_run, test_waiting, test_policy and
-    # test_damage
+    elsewhere = {"error", "progress", "canceled", "waiting", "stopped"}  # below, test_run, test_waiting and test_policy
+    elsewhere |= {"lost"} | {"changed", "gone", "consumer", "forgotten"}  # test_damage, test_feed
     assert shipped == seen | elsewhere
 
 
-@pytest.mark.parametrize("name", [name for name in CALLS if name != "serve"])
+@pytest.mark.parametrize("name", [name for name in CALLS if name not in ("serve", "mcp")])
 def test_what_a_command_says_fits_its_schema(world: World, name: str) -> None:
     known = CALLS[name]
 

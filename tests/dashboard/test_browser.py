@@ -113,7 +113,7 @@ def test_retry_a_failed_group_with_one_click(site: Site, browser: Chromium) -> N
         row = page.locator("tr", has_text="bad.example")
         expect(row.locator("td").first).to_have_text("3")
         expect(page.locator(".live")).to_have_text("live")  # until then the form asks on a page of its own
-        row.get_by_role("button", name="Retry group").click()
+        row.get_by_role("button", name="Retry anyway").click()
         expect(page.locator("#told")).to_contain_text("3 new jobs planned")
         expect(row).to_have_count(0)
         expect(page.locator("tr", has_text="slow.example")).to_have_count(1)
@@ -279,7 +279,7 @@ def test_reading_works_without_javascript(site: Site, browser: Chromium) -> None
             person.opens(entry.href)
             expect(page.locator("h1")).to_have_text(entry.title)
         person.opens("/failures")
-        page.get_by_role("button", name="Retry group").click()  # a plain form: a question, and back to the page
+        page.get_by_role("button", name="Retry anyway").click()  # a plain form: a question, and back to the page
         expect(page.locator("h1")).to_have_text("Retry 1 failed job (http_404, a.example)?")
         page.get_by_role("button", name="Retry 1 failed job").click()
         expect(page).to_have_url(site.url + "/failures")

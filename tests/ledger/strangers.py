@@ -58,6 +58,10 @@ BY_HAND = (
         " VALUES ('a', 'p', 'canary-book', 'audio', 'canary-release', 'canary-job', 'dns', 1)"
     ),
     (
+        "INSERT INTO feed_consumers (tenant_id, project_id, consumer, seq, created_at, updated_at)"
+        " VALUES ('a', 'p', 'canary-consumer', 1, 1, 1)"
+    ),
+    (
         "INSERT INTO audit_log (tenant_id, project_id, at, action, target, number, hash)"
         " VALUES ('a', 'p', 1, 'canary', 'canary-target', 1, 'canary-hash')"
     ),
@@ -233,6 +237,9 @@ class World:
             "limit": 100,
             "many": 100,
             "seq": 0,
+            "run_id": "canary-run",
+            "cursor": 0,
+            "consumer": "canary-consumer",
             "before": FAR,
             "status": Status.COMPLETED,
             "ttl_s": 600,
@@ -253,7 +260,6 @@ class World:
             "fingerprint": "print",
             "job": tracked,
             "jobs": [self.done],
-            "run_id": "canary-run",
             "notes": [Noted(tracked, PollState(), "downloading")],
             "artifacts": [NewArtifact(Blob("ab" * 32, 1, "b/p/x", "local", "text/plain"))],
             "main": 0,

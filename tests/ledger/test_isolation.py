@@ -54,7 +54,7 @@ DEPOT_WIDE = {
 INSIDE = {
     "stages.finalize", "stages.step", "purge_order.chains", "purge_order.unpointed", "planning.add_counts", "artifact_registry.register",
     "failed_releases.check_release", "failed_releases.release_failed", "failed_releases.release_succeeded",
-    "artifact_registry.reuse", "make_claimable.free_slots", "make_claimable.release_expired", "make_claimable.mark_lanes",
+    "lookup.with_results", "artifact_registry.reuse", "make_claimable.free_slots", "make_claimable.release_expired", "make_claimable.mark_lanes",
 }  # fmt: skip
 # Methods of Ledger that are not named after a verb: how verbs are run, or other names for plan, claim, renew and settle.
 OTHER_METHODS = {

@@ -114,7 +114,7 @@ def test_a_script_hears_of_every_wait(tmp_path: Path) -> None:
     check_results(listed, depot, out)
     assert silences(ran.lines, began) == []
     waited = {line["host"] for line in ran.of("waiting")}
-    assert {host_of(url) for url in listed.of("refused", "silent")} <= waited
+    assert {host_of(url) for url in listed.of("refused")} <= waited
     assert NO_SUCH_HOST not in waited
     (summary,) = ran.of("summary")
     assert (summary["items"], sum(summary["jobs"].values())) == (SMALL, len(listed.kinds))

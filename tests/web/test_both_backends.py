@@ -38,7 +38,7 @@ def test_every_page_and_its_twin(served: Site) -> None:
     assert overview["jobs"] == {
         "pending": 1, "processing": 1, "completed": 1, "failed": 1, "skipped": 0, "canceled": 0,
     }  # fmt: skip
-    assert sum(slot["files_per_minute"] for slot in overview["throughput"]["buckets"]) == 1
+    assert sum(slot["files"] for slot in overview["throughput"]["buckets"]) == 1
     assert [job["job_id"] for job in overview["active"]] == [waiting]
     assert client.get("/system.json").json()["workers"][0]["leases"] == 1
     assert client.get("/metrics").status == 200

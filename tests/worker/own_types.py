@@ -324,3 +324,27 @@ async def chatty_async(inputs: list[Input], params: dict[str, Any], ctx: Any) ->
     print("printed in the loop")
     await asyncio.to_thread(print, "printed by a thread")
     return "said"
+
+
+@longshore.job_type("t_inside", isolation="none", max_attempts=2)
+def inside(inputs: list[Input], params: dict[str, Any], ctx: longshore.Context) -> Any:
+    match params.get("how"):
+        case "raise":
+            raise ZeroDivisionError("secret-canary")
+        case "exit":
+            raise SystemExit(3)
+        case "say":
+            raise JobFailed("the scan is empty", code="scan.empty", retryable=False)
+        case "garbage":
+            return object()
+        case "wait":
+            Path(params["begun"]).touch()
+            while True:
+                ctx.check()
+                time.sleep(0.01)
+        case "nothing":
+            return None
+    ctx.progress(1, 2)
+    done = ctx.effect("CALL", lambda: {"id": 7}, n=1)
+    (ctx.scratch / "a.txt").write_text("scratch")
+    return [Result(f"{os.getpid()} {done['id']}", name="pid.txt"), ctx.scratch / "a.txt"]

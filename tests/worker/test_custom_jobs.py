@@ -270,7 +270,7 @@ def test_a_type_that_nobody_declared_is_refused(depot: Depot) -> None:
 def test_a_job_never_gets_the_answer_of_another_one(
     depot: Depot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
 ) -> None:
-    monkeypatch.setattr(runtime, "OWN_AT_ONCE", 1)
+    monkeypatch.setattr(runtime, "HANDLER_PROCESSES", 1)
     go, child = str(tmp_path / "go"), str(tmp_path / "child")
     params = {"how": how, "go": go, "child": child}
     first = depot.submit("t_thread" if how == "thread" else "t_fork", params=params, priority=10)
@@ -391,7 +391,7 @@ def test_a_handler_sees_allowed_and_declared_variables_only(depot: Depot, monkey
 
 
 def test_limits_of_one_type_do_not_stay_for_the_next(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "OWN_AT_ONCE", 1)
+    monkeypatch.setattr(runtime, "HANDLER_PROCESSES", 1)
     monkeypatch.setattr(process_pool, "GROWN_KIB", 1 << 40)  # a child inherits the peak memory of its parent
     small = depot.submit("t_limits_small", priority=10)
     large = depot.submit("t_limits")
@@ -577,3 +577,29 @@ def test_a_copy_of_a_result_that_fails_leaves_no_part(make_depot: MakeDepot, mon
 def disk_free(disk: Path) -> int:
     stat = os.statvfs(disk)
     return stat.f_bavail * stat.f_frsize
+
+
+SCRIPT = """
+import longshore
+
+@longshore.job_type("t_script", max_attempts=1)
+def count(inputs, params, ctx):
+    return {"n": 1}
+
+with longshore.open(DEPOT) as depot:
+    planned = depot.submit("t_script")
+    depot.run()
+    job = depot.ledger.job(depot.scope, planned.job_id)
+    print(job.status.value, job.reason, job.message)
+"""
+
+
+def test_a_script_without_a_guard_is_told_what_it_lacks(tmp_path: Path) -> None:
+    """The handler's process imports the script, which ran the depot once more and waited for itself for ever."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.replace("DEPOT", repr(str(tmp_path / "depot"))))
+    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("failed handler_crash the handler's process ended (exit 1) before it began")
+    assert "if __name__ == '__main__':" in ran.stdout
+    assert "runs jobs while it is imported" in ran.stderr

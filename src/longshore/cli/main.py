@@ -44,6 +44,7 @@ COMMANDS: Final[dict[str, dict[str, Entry]]] = {
         "show": Entry("longshore.cli.commands.show:command", "one job with its timeline"),
         "failures": Entry("longshore.cli.commands.failures:command", "failures by reason and host"),
         "stats": Entry("longshore.cli.commands.stats:command", "statistics of all downloads"),
+        "feed": Entry("longshore.cli.commands.feed:command", "artifacts that are new, changed or gone, for programs"),
         "export": Entry("longshore.cli.commands.export:command", "manifest as jsonl, csv, parquet …"),
     },
     "Steer": {
@@ -53,6 +54,7 @@ COMMANDS: Final[dict[str, dict[str, Entry]]] = {
         "hosts": Entry("longshore.cli.commands.hosts:command", "hosts: state, limits, pause, resume"),
         "budget": Entry("longshore.cli.commands.budget:command", "limits and usage of a tenant"),
         "serve": Entry("longshore.cli.commands.serve:command", "API and dashboard"),
+        "mcp": Entry("longshore.cli.commands.mcp:command", "tools and resources for agents (MCP)"),
     },
     "Care": {
         "verify": Entry("longshore.cli.commands.verify:command", "hash stored blobs and compare"),

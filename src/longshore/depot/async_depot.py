@@ -82,6 +82,7 @@ class AsyncDepot:
         self.artifacts, self.show = checked(queries.artifacts), checked(queries.show)
         self.failures, self.runs = checked(queries.failures), checked(queries.runs)
         self.cancel, self.retry = checked(queries.cancel), checked(queries.retry)
+        self.feed, self.feed_blocking = checked(queries.feed), checked(queries.feed_blocking)
         maintenance = Maintenance(depot)
         self.verify, self.reconcile = checked(maintenance.verify), checked(maintenance.reconcile)
         self.gc, self.place = checked(maintenance.gc), checked(maintenance.place)

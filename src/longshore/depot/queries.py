@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from longshore.depot.change_feed import AsyncFeed, Feed
 from longshore.depot.depot_context import DepotContext, in_thread
 from longshore.depot.runner import Runner
 from longshore.domain.model import Artifact, Job, Planned, Scope
@@ -78,6 +79,14 @@ class Queries:
         planned = await in_thread(self._depot.ledger.retry, where, await self._ids(where, wanted))
         self._runner.notify()
         return planned
+
+    def feed(self, consumer: str, *, scope: Scope | None = None) -> AsyncFeed:
+        """Return the change feed for a consumer: artifacts that are new, changed or gone since what it acknowledged."""
+        return AsyncFeed(Feed(self._depot.ledger, scope or self._depot.scope, consumer))
+
+    def feed_blocking(self, consumer: str, *, scope: Scope | None = None) -> Feed:
+        """Return the change feed for a consumer, for code that is not async."""
+        return Feed(self._depot.ledger, scope or self._depot.scope, consumer)
 
     async def _ids(self, scope: Scope, wanted: JobFilter | Sequence[str]) -> list[str]:
         if isinstance(wanted, JobFilter):

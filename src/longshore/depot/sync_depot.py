@@ -126,6 +126,7 @@ class Depot:
         self.settings, self.scope = self.aio.settings, self.aio.scope
         self.ledger, self.store = self.aio.ledger, self.aio.store
         self.torrents = SyncTorrents(self.aio.torrents, bound)
+        self.feed = self.aio.feed_blocking
 
     def close(self) -> None:
         """Finish queued writes and release all resources."""

@@ -42,7 +42,7 @@ ALIASES: Final = {
 # Columns of Longshore's exports that do not describe the request.
 _PASSED: Final = frozenset(
     {
-        "job_id", "status", "stage", "content_type", "reason", "message", "attempts", "created_at", "completed_at", "facts",
+        "job_id", "status", "stage", "availability", "content_type", "reason", "message", "attempts", "created_at", "completed_at", "facts",
         "type", "schema", "ts", "host", "etag", "last_modified", "final_url", "tenant_id", "project_id", "http_status",
         "stream_bytes", "elapsed_ms", "avg_write_mibps", "fsync_ms", "resume_decision", "resume_reason",
         "resumed_from_bytes", "dedupe_action", "deduplicated", "revalidated", "unverified_length", "hops", "shard_prefix",

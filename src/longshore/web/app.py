@@ -9,9 +9,9 @@ from fastapi.openapi.utils import get_openapi
 
 from longshore import __version__
 from longshore.web import health, metrics, problems
-from longshore.web.api import admin, artifacts, deletion, events, jobs, stats, submit_batch, torrents
+from longshore.web.api import admin, artifacts, deletion, events, feed, jobs, stats, submit_batch, torrents
 from longshore.web.api.models import ProblemOut
-from longshore.web.dashboard import actions, pages, sign_in, static_files
+from longshore.web.dashboard import actions, failures_page, pages, search_page, sign_in, static_files
 from longshore.web.security.auth import Access, Reader
 from longshore.web.security.bodies import Bodies
 from longshore.web.security.middleware import Guard
@@ -39,9 +39,9 @@ def make_app(service: Service) -> FastAPI:
     app.state.service = service
     app.state.statics = static_files.load()
     problems.install(app, pages.for_people)
-    for part in (jobs, submit_batch, artifacts, deletion, torrents, events, stats, admin, health, metrics):
+    for part in (jobs, submit_batch, artifacts, deletion, feed, torrents, events, stats, admin, health, metrics):
         app.include_router(part.routes)
-    for part in (static_files, sign_in, actions, pages):
+    for part in (static_files, sign_in, actions, pages, failures_page, search_page):
         app.include_router(part.routes)
 
     @app.get("/openapi.json", include_in_schema=False)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from longshore.domain.kinds import Status
+from longshore.domain.kinds import Status, kind_of
 from longshore.domain.model import Micros, Scope
+from longshore.domain.policy.redaction import safe_text
 from longshore.domain.settings import HostsSettings
+from longshore.errors import NotFound
 from longshore.ledger.operations import audit_log, hosts
 from longshore.ledger.queries import all_tenants, due_work, history, lookup, throughput
 from longshore.ledger.records import Effect, Host
@@ -94,25 +96,54 @@ def job_detail(tx: Tx, scope: Scope, job_id: str, seal: Seal) -> View:
 def artifact_detail(tx: Tx, scope: Scope, artifact_id: str) -> View:
     """Return an artifact's provenance and uses."""
     artifact = lookup.artifact(tx, scope, artifact_id)
+    links = history.provenance(tx, scope, artifact_id)
+    return {"artifact": artifact_view(artifact), "provenance": [_link_view(link) for link in links]}
+
+
+def artifact_story(tx: Tx, scope: Scope, artifact_id: str) -> View:
+    """Return the same with every job that came to its bytes, and with what it was made of."""
+    detail = artifact_detail(tx, scope, artifact_id)
+    same = history.sources(tx, scope, detail["artifact"]["sha256"])
     return {
-        "artifact": artifact_view(artifact),
-        "provenance": [
-            {
-                "job_id": link.job_id,
-                "role": link.role,
-                "url": shown_url(link.url),
-                "work_id": shown_url(link.work_id),
-                "at": stamp(link.at),
-            }
-            for link in history.provenance(tx, scope, artifact_id)
-        ],
+        **detail,
+        "sources": [_link_view(one) | {"status": one.status, "artifact_id": one.artifact_id} for one in same],
+        "uses": [link for link in detail["provenance"] if link["role"] == "input"],
+        "made_of": _made_of(tx, scope, detail["artifact"]["created_by_job_id"]),
     }
 
 
-def failure_groups(tx: Tx, scope: Scope, run_id: str | None = None) -> list[View]:
+def _link_view(link: history.Link | history.Source) -> View:
+    return {
+        "job_id": link.job_id,
+        "role": link.role,
+        "url": shown_url(link.url),
+        "work_id": shown_url(link.work_id),
+        "at": stamp(link.at),
+    }
+
+
+def _made_of(tx: Tx, scope: Scope, job_id: str) -> View | None:
+    """Return the inputs and parameters of a job of a declared type; None for other kinds and purged jobs."""
+    try:
+        made_by = lookup.job(tx, scope, job_id)
+    except NotFound:
+        return None
+    if not kind_of(made_by.job_type).declared:
+        return None
+    inputs = lookup.results(tx, scope, job_id, role="input")
+    params = {name: safe_text(str(value), 300) for name, value in made_by.request.params.items()}
+    return {
+        "job_id": job_id,
+        "job_type": made_by.job_type,
+        "inputs": [artifact_view(one) for one in inputs],
+        "params": params,
+    }
+
+
+def failure_groups(tx: Tx, scope: Scope, run_id: str | None = None, *, skip: int = 0, limit: int = 1_000) -> list[View]:
     """Group permanent failures, with a remedy for each."""
     groups = []
-    for group in history.failures(tx, scope, run_id=run_id):
+    for group in history.failures(tx, scope, limit, run_id=run_id, skip=skip):
         meaning, remedy = remedy_of(group.reason)
         groups.append(
             {

@@ -11,25 +11,24 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from longshore.domain.kinds import Status
-from longshore.domain.model import SECOND, Job, Micros, Scope
+from longshore.domain.model import Job, Micros, Scope
 from longshore.domain.policy.tokens import Token
 from longshore.domain.run_events import RunEvent
 from longshore.domain.settings import HostsSettings
 from longshore.ledger import Ledger
 from longshore.ledger.queries import listing, lookup
 from longshore.ledger.queries.listing import ArtifactFilter, JobFilter, Page
-from longshore.ledger.queries.throughput import arrivals
 from longshore.store import Store
 from longshore.web.costly_reads import CostlyReads
 from longshore.web.cursors import Cursors
-from longshore.web.dashboard.throughput import Slot, Window, slots
+from longshore.web.dashboard.arrivals import Arrivals
+from longshore.web.dashboard.rates import Rates
 from longshore.web.job_waits import JobWaits
 from longshore.web.security.rate_limit import Throttle
 from longshore.web.security.shares import Shares
 from longshore.web.server_options import ServerOptions
 
 T = TypeVar("T")
-SETTLED_S = 120  # slots older than this do not change any more: ids are given shortly before their commit
 
 
 @dataclass(slots=True)
@@ -64,7 +63,8 @@ class Service:
         default_factory=dict
     )  # bytes done and in total, by job running in this process
     cursors: Cursors = field(init=False)
-    _arrivals: dict[tuple[Scope, str], dict[Micros, tuple[int, int]]] = field(default_factory=dict)
+    arrivals: Arrivals = field(init=False)
+    rates: Rates = field(default_factory=Rates)
 
     def __post_init__(self) -> None:
         self.cursors = Cursors.of(self.ledger)
@@ -73,6 +73,7 @@ class Service:
         self.requests = Shares(self.settings.requests_per_token, "requests at a time")
         self.job_waits = JobWaits(self._job, self.closing)
         self.costly = CostlyReads(self.ledger)
+        self.arrivals = Arrivals(self.ledger)
 
     async def job_page(self, token: Token, wanted: JobFilter, after: str | None, limit: int) -> Page[Job]:
         """Return a page of jobs after a cursor of this tenant, and the next cursor."""
@@ -106,30 +107,12 @@ class Service:
             self.moving.pop(note.job_id, None)
 
     def with_progress(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Add the transfer progress to a job that a worker of this process runs; it is not stored in the ledger."""
+        """Add the transfer progress to a job that a worker of this process runs; newer than in the ledger."""
         if job["status"] != Status.PROCESSING or (moved := self.moving.get(job["job_id"])) is None:
             return job
         done, total = moved
         percent = min(99, done * 100 // total) if total else None
         return job | {"progress": percent, "bytes_done": done, "bytes_total": total}
-
-    async def throughput(self, scope: Scope, window: Window) -> tuple[Micros, list[Slot]]:
-        """Return the chart's slots; read only those that may have changed since the last call."""
-        known = self._arrivals.setdefault((scope, window.name), {})
-        if len(self._arrivals) > 1000:
-            self._arrivals.pop(next(iter(self._arrivals)))
-        newest = max(known, default=0)
-
-        def since(now: Micros) -> Micros:
-            start = max(window.start(now), newest - SETTLED_S * SECOND)
-            return start - start % (window.slot_s * SECOND)
-
-        now, rows = await self.ledger.read_async(arrivals, scope, since, window.slot_s)
-        known.update((at, (files, size)) for at, files, size in rows)
-        start = window.start(now)
-        for at in [at for at in known if at < start]:
-            del known[at]
-        return now, slots(window, now, ((at, files, size) for at, (files, size) in known.items()))
 
     async def _job(self, scope: Scope, job_id: str) -> Job:
         return await self.ledger.read_async(lookup.job, scope, job_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from longshore.domain.kinds import DOWNLOAD
 from longshore.domain.model import Lease
 from longshore.domain.run_events import Listener
+from longshore.errors import BadInput
 from longshore.ledger.operations.make_claimable import release_dead
 from longshore.thread_pool import Threads
 from longshore.transfer import Transfer
@@ -22,6 +24,7 @@ from longshore.worker.event_reporter import EventReporter
 from longshore.worker.full_disk import FullDisk
 from longshore.worker.handlers import Handlers
 from longshore.worker.kinds.custom.handler import CustomJobs
+from longshore.worker.kinds.custom.process_pool import GUARD
 from longshore.worker.kinds.download.dedupe import StoredContent
 from longshore.worker.kinds.download.handler import DownloadHandler
 from longshore.worker.kinds.download.receive import Receiver
@@ -45,7 +48,8 @@ STORE_THREADS: Final = 6
 PROGRESS_S: Final = 0.5
 BATCH_ITEMS: Final = 512  # bodies that are published together at the most
 BATCH_BYTES: Final = 64 << 20
-OWN_AT_ONCE: Final = max(2, os.cpu_count() or 2)
+HANDLER_PROCESSES: Final = max(2, os.cpu_count() or 2)  # custom jobs that run in processes of their own at once
+HANDLERS_INSIDE: Final = 32  # custom jobs that run in the worker's process at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ async def open_worker(
     runtime: Runtime, listener: Listener | None, *, details: bool = True
 ) -> AsyncIterator[WorkerContext]:
     """Make the tools of one worker in the running loop; without `details` its notes say what is counted, no more."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise BadInput(f"the process of a handler imports this script, which runs jobs while it is imported; {GUARD}")
     threads = Threads(STORE_THREADS, "longshore-store").begun()
     settings, files = within_the_limit(runtime.settings, BATCH_ITEMS)
     ledger, store = runtime.ledger, runtime.store
@@ -86,9 +92,10 @@ async def open_worker(
         handlers = Handlers()
         download = DownloadHandler(known, receiver, publisher, transfer_slots, turns, settings, watch)
         handlers.add(DOWNLOAD, download.acquire, known.prepare)
-        own = CustomJobs(ledger, store, publisher, runtime.scratch / runtime.liveness.owner, at_once=OWN_AT_ONCE)
+        scratch = runtime.scratch / runtime.liveness.owner
+        own = CustomJobs(ledger, store, publisher, scratch, processes=HANDLER_PROCESSES, inside=HANDLERS_INSIDE)
         for name in own.types:
-            handlers.add(name, own.handle)
+            handlers.add(name, own.handle, own.prepare)
         if runtime.equip:
             runtime.equip(handlers, runtime, threads)
         ticking = asyncio.get_running_loop().create_task(_report_progress(receiver, watch)) if listener else None

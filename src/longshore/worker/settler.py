@@ -1,4 +1,8 @@
-"""Write the outcomes of attempts: all that end in one iteration of the event loop share one transaction."""
+"""Write the outcomes of attempts in batches.
+
+All that end in one iteration of the event loop share one transaction, and so do all that end while `WRITES` transactions are
+under way: short jobs end one by one, and a transaction for each would cost more than the jobs.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 failpoints.declare("settle.before", "settle.after")
+WRITES: Final = 2  # transactions under way at once
 PATIENCE_S: Final = (0.05, 0.2, 0.5, 1.0)  # while the ledger is away; the lease's own end limits it
 
 Ended = tuple[Lease, Outcome, "asyncio.Future[Settled]"]
@@ -56,10 +61,16 @@ class Settler:
                 await asyncio.wait(self._busy)
 
     def _flush(self) -> None:
+        if not self._queue or len(self._busy) >= WRITES:
+            return
         batch, self._queue = self._queue, []
         task = asyncio.get_running_loop().create_task(self._write(batch))
         self._busy.add(task)
-        task.add_done_callback(self._busy.discard)
+        task.add_done_callback(self._written)
+
+    def _written(self, task: asyncio.Task[None]) -> None:
+        self._busy.discard(task)
+        self._flush()
 
     async def _write(self, batch: list[Ended]) -> None:
         try:

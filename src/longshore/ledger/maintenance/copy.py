@@ -41,6 +41,7 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
     "failed_releases": ("tenant_id", "project_id", "book_id", "media_type", "release"),
     "url_versions": ("tenant_id", "project_id", "canonical_url"),
     "events": ("tenant_id", "project_id", "seq"),
+    "feed_consumers": ("tenant_id", "project_id", "consumer"),
     "counters": ("tenant_id", "project_id", "status", "slot"),
     "tombstones": ("tenant_id", "project_id", "job_type", "idempotency_key"),
     "books": ("tenant_id", "project_id", "book_id"),

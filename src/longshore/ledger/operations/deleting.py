@@ -68,16 +68,16 @@ def delete_artifacts(tx: Tx, scope: Scope, artifact_ids: Sequence[str], by: By) 
     rows = [row for row in rows if row.artifact_id not in done.used]
     if rows:
         done.artifact_ids = [row.artifact_id for row in rows]
-        _unlink(tx, scope, done.artifact_ids, by)
+        _unlink(tx, scope, rows, by)
         _delete_rows(tx, scope, rows, by, done)
         detail = {"act": "delete", "count": len(rows), "why": by.why, "artifact_ids": done.artifact_ids[:20]}
         audit(tx, scope, NewEntry(by.token_id, "delete artifacts", f"{len(rows)} artifacts", by.remote, detail))
     return done
 
 
-def _unlink(tx: Tx, scope: Scope, artifact_ids: list[str], by: By) -> None:
+def _unlink(tx: Tx, scope: Scope, rows: Sequence[DeletedRow], by: By) -> None:
     """Take the artifacts from their jobs, URLs and assets."""
-    links = tx.all("delete_links", **scope._asdict(), artifact_ids=encoded(artifact_ids))
+    links = tx.all("delete_links", **scope._asdict(), artifact_ids=encoded([row.artifact_id for row in rows]))
     results = [(artifact_id, job_id, url) for artifact_id, job_id, role, url, _ in links if role == "result"]
     jobs = list(dict.fromkeys(job_id for _, job_id, _ in results))
     assets = tx.all("delete_assets_of", **scope._asdict(), job_ids=encoded(jobs))
@@ -89,9 +89,16 @@ def _unlink(tx: Tx, scope: Scope, artifact_ids: list[str], by: By) -> None:
     tx.many("delete_key", [(tx.now, *scope, job_id) for job_id in sorted(jobs)])
     told = [
         (*scope, job_id, EVENT, tx.now, encoded({"artifact": artifact_id, "by": by.token_id, "why": by.why}))
-        for artifact_id, job_id, _ in results
+        for artifact_id, job_id in _told(rows, results)
     ]
     tx.many("event_insert", told)
+
+
+def _told(rows: Sequence[DeletedRow], results: Sequence[tuple[str, str, str | None]]) -> list[tuple[str, str]]:
+    """Return the artifacts and jobs of the events: every result, and an artifact that is none with the job that made it."""
+    told = [(artifact_id, job_id) for artifact_id, job_id, _ in results]
+    known = {artifact_id for artifact_id, _ in told}
+    return told + [(row.artifact_id, row.created_by_job_id) for row in rows if row.artifact_id not in known]
 
 
 def _delete_rows(tx: Tx, scope: Scope, rows: Sequence[DeletedRow], by: By, done: Deleted) -> None:

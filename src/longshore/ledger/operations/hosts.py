@@ -197,6 +197,13 @@ def resting_until(tx: Tx, host: str, tenant: str, *, defaults: HostsSettings) ->
     return rests_until(facts, defaults, tx.now)
 
 
+def rests_of(tx: Tx, names: Iterable[str], *, defaults: HostsSettings) -> dict[str, tuple[Micros, str]]:
+    """Return those of the hosts that rest now: until when, and why. Only reads, one statement."""
+    rows = map(HostRow._make, tx.all("hosts_named", hosts=encoded(sorted(set(names)))))
+    ends = ((row, rests_until(_facts_of(row, row.host), defaults, tx.now)) for row in rows)
+    return {row.host: (end, PAUSED if row.paused else row.reason or "") for row, end in ends if end is not None}
+
+
 def given_up_hosts(tx: Tx, *, defaults: HostsSettings) -> dict[str, Micros]:
     """Return the hosts that are given up now, each with the time of the verdict. Only reads."""
     rows = tx.all("hosts_silent", after=tx.now - 2 * max(VERDICT, int(defaults.breaker_cooldown_s * SECOND)))

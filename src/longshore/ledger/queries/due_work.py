@@ -181,11 +181,11 @@ def attempts_named(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> dict[str, in
     return dict(tx.all("attempts_named", job_ids=json.dumps(list(job_ids)), **scope._asdict()))
 
 
-def results_named(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> dict[str, list[Artifact]]:
-    """Return the results of named jobs, in one statement."""
+def results_named(tx: Tx, scope: Scope, job_ids: Sequence[str], *, role: str = "result") -> dict[str, list[Artifact]]:
+    """Return the results (or inputs) of named jobs, in one statement."""
     tx.enter(scope.tenant_id)
     found: dict[str, list[Artifact]] = {}
-    for *columns, job_id in tx.all("results_named", job_ids=json.dumps(list(job_ids)), **scope._asdict()):
+    for *columns, job_id in tx.all("results_named", job_ids=json.dumps(list(job_ids)), role=role, **scope._asdict()):
         found.setdefault(job_id, []).append(artifact_of(columns))
     return found
 

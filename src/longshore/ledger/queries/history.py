@@ -12,6 +12,7 @@ from longshore.errors import BadInput
 from longshore.ledger.operations.effects import effect_of
 from longshore.ledger.queries.lookup import artifact, checked_limit, job, scope_values
 from longshore.ledger.records import Effect
+from longshore.ledger.rows import encoded
 from longshore.ledger.transaction import Row, Tx
 
 MOST: Final = 10_000  # of one job's history, of one artifact's links
@@ -76,14 +77,46 @@ class Link:
     job_type: str
 
 
-def failures(tx: Tx, scope: Scope, limit: int = 1_000, *, run_id: str | None = None) -> list[FailureGroup]:
-    """Group what failed and was not tried again, in one run or in all, by reason and host, the largest first."""
+def failures(
+    tx: Tx, scope: Scope, limit: int = 1_000, *, run_id: str | None = None, skip: int = 0
+) -> list[FailureGroup]:
+    """Group what failed and was not tried again, in one run or in all, by reason and host, the largest first; without the
+    first `skip` groups of all."""
     where = scope_values(tx, scope) | {"many": checked_limit(limit)}
     if run_id is None:
-        rows = tx.all("failure_groups", **where)
+        rows = tx.all("failure_groups", skip=skip, **where)
     else:
         rows = tx.all("failure_groups_of_run", run_id=check_text("run_id", run_id), **where)
     return [FailureGroup(reason, host, int(count), *rest) for reason, host, count, *rest in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One job that came to some bytes; `artifact_id` None: it was answered by another job's artifact."""
+
+    job_id: str
+    role: str
+    url: str | None
+    work_id: str | None
+    at: Micros | None
+    job_type: str
+    status: str
+    artifact_id: str | None
+
+
+def sources(tx: Tx, scope: Scope, sha256: str, limit: int = 1_000) -> list[Source]:
+    """Return every job that came to these bytes: by fetching or making them, or by reusing them."""
+    where = scope_values(tx, scope) | {"many": checked_limit(limit)}
+    found = [Source(*row) for row in tx.all("same_bytes", sha256=sha256, **where)]
+    known = {one.job_id for one in found}
+    reusing = tx.all("reusing", job_ids=encoded(sorted(known)), **where) if known else []
+    return found + [one for one in (Source(*row) for row in reusing) if one.job_id not in known]
+
+
+def retried_as(tx: Tx, scope: Scope, job_id: str) -> str | None:
+    """Return the newest job that tries this one again."""
+    row = tx.one("retried_as", job_id=job_id, **scope_values(tx, scope))
+    return str(row[0]) if row else None
 
 
 def failures_left(tx: Tx, scope: Scope) -> int:

@@ -54,6 +54,7 @@ class JobFilter:
     job_type: str | None = None
     run_id: str | None = None
     updated_after: Micros | None = None
+    current: bool = False  # only jobs that no retry has replaced
     oldest_first: bool = False
     parameters: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] | None = None
@@ -83,6 +84,7 @@ class JobFilter:
             "run_id": self.run_id,
             "work_id": self.work_id,
             "updated_after": self.updated_after,
+            "current": 1 if self.current else None,
         }
 
 
@@ -187,7 +189,7 @@ def _looks(wanted: JobFilter) -> tuple[str, list[dict[str, Any]]]:
     """Choose the index: where a filter has one, a page is full although the rows lie far apart."""
     statuses = wanted.wanted_statuses()
     if statuses == (Status.FAILED,) and wanted.reason is not None and wanted.host is not None:
-        return "jobs_failed", [{"superseded": 0}, {"superseded": 1}]
+        return "jobs_failed", [{"superseded": 0}, *([] if wanted.current else [{"superseded": 1}])]
     named = [{"status": status.value} for status in statuses]
     if wanted.run_id is not None:
         return "jobs_of_run", named

@@ -57,6 +57,14 @@ def current_job(tx: Tx, scope: Scope, job_type: str, key: str) -> Job | None:
     return job(tx, scope, KnownRow._make(rows[0]).job_id) if rows else None
 
 
+def current_keys(tx: Tx, scope: Scope, job_type: str, keys: Sequence[str]) -> set[str]:
+    """Return the keys that a job has now."""
+    check_scope(scope)
+    tx.enter(scope.tenant_id)
+    rows = tx.all("plan_find", job_type=job_type, keys=encoded(list(keys)), **scope._asdict()) if keys else []
+    return {KnownRow._make(row).idempotency_key for row in rows}
+
+
 def counts(tx: Tx, scope: Scope) -> dict[Status, int]:
     """Return the number of jobs of each status."""
     check_scope(scope)
@@ -123,6 +131,13 @@ def artifact(tx: Tx, scope: Scope, artifact_id: str) -> Artifact:
     if row is None:
         raise NotFound(f"artifact {artifact_id[:80]} not found")
     return artifact_of(row)
+
+
+def projects(tx: Tx, tenant_id: str) -> list[str]:
+    """Return the projects of a tenant that ever had a job or an artifact."""
+    check_scope(Scope(tenant_id, "any"))
+    tx.enter(tenant_id)
+    return [str(name) for (name,) in tx.all("projects_of", tenant_id=tenant_id)]
 
 
 def scope_values(tx: Tx, scope: Scope) -> dict[str, Any]:

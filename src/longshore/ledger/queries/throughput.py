@@ -1,13 +1,42 @@
-"""Figures of one tenant and project: stored artifacts, and what arrived when."""
+"""Figures of one tenant and project: stored artifacts, what arrived when, and what is arriving."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
-from longshore.domain.model import SECOND, Micros, Scope
+from longshore.domain.model import SECOND, Job, Micros, Scope
 from longshore.ledger.ids import floor_id
+from longshore.ledger.named_rows import JobRow
+from longshore.ledger.queries.lookup import scope_values
+from longshore.ledger.rows import job_of
 from longshore.ledger.transaction import Tx
+
+LARGE: Final = 64 << 10  # bytes; smaller bodies arrive within a moment
+TRANSFERS: Final = 500  # that are read at once
+_COLUMNS: Final = len(JobRow._fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A job whose body is arriving."""
+
+    job: Job
+    begun_at: Micros
+    resumed_from: int  # bytes that an earlier attempt received
+
+
+@dataclass(frozen=True, slots=True)
+class LongArrival:
+    """An artifact whose body took a while: when its bytes came."""
+
+    artifact_id: str
+    begun_at: Micros
+    ended_at: Micros
+    size_bytes: int
+    resumed_from: int
 
 
 def held_totals(tx: Tx, scope: Scope) -> dict[str, int]:
@@ -60,3 +89,33 @@ def arrivals(
         limit=limit,
     )
     return tx.now, [(slot * step, int(files), int(size or 0)) for slot, files, size in rows]
+
+
+def transfers(tx: Tx, scope: Scope, limit: int = TRANSFERS) -> list[Transfer]:
+    """Return the jobs that receive a large body now, in this and every other process."""
+    found = []
+    for row in tx.all("transfers", now=tx.now, many=limit, **scope_values(tx, scope)):
+        claimed_at, begun_at, facts = row[_COLUMNS:]
+        known = begun_at is not None and begun_at >= (claimed_at or 0)  # else the event is of an earlier attempt
+        begun = begun_at if known else claimed_at or tx.now
+        found.append(Transfer(job_of(row[:_COLUMNS]), begun, _resumed_from(facts) if known else 0))
+    return found
+
+
+def receives_anything(tx: Tx, scope: Scope) -> bool:
+    """Return whether a large body is arriving, in this process or another."""
+    return tx.one("transfer_any", now=tx.now, **scope_values(tx, scope)) is not None
+
+
+def long_arrivals(tx: Tx, scope: Scope, since: Micros, limit: int = 20_000) -> list[LongArrival]:
+    """Return the artifacts registered since a time whose bodies were large enough to have a beginning of their own."""
+    rows = tx.all("long_arrivals", floor_id=floor_id(since), least=LARGE, many=limit, **scope_values(tx, scope))
+    return [
+        LongArrival(artifact_id, begun_at, ended_at, int(size), _resumed_from(facts))
+        for artifact_id, size, ended_at, begun_at, facts in rows
+        if begun_at is not None and begun_at <= ended_at
+    ]
+
+
+def _resumed_from(facts: str | None) -> int:
+    return int(json.loads(facts or "{}").get("resumed_from_bytes") or 0)

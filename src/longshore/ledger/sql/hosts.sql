@@ -5,6 +5,9 @@ nameless_at, faulty_since, cooldown_tenant
 -- host_row --
 SELECT {host} FROM hosts WHERE host = :host
 
+-- hosts_named --
+SELECT {host} FROM hosts WHERE host IN (SELECT value FROM {each hosts})
+
 -- hosts_silent --
 -- Hosts that may have been given up: the table is small, and only recent failures count.
 SELECT {host} FROM hosts WHERE ((silent_since IS NOT NULL OR faulty_since IS NOT NULL) AND failed_at > :after) OR nameless_at > :after

@@ -6,6 +6,7 @@
    AND (CAST(:url AS TEXT) IS NULL OR j.canonical_url = :url) AND (CAST(:run_id AS TEXT) IS NULL OR j.run_id = :run_id)
    AND (CAST(:work_id AS TEXT) IS NULL OR j.work_id = :work_id OR (j.work_id IS NULL AND j.canonical_url = :work_id))
    AND (CAST(:updated_after AS BIGINT) IS NULL OR j.updated_at >= :updated_after)
+   AND (CAST(:current AS BIGINT) IS NULL OR j.superseded = 0)
 
 -- jobs_newest --
 -- Jobs of one status, newest first, among the next `scan` of them.
@@ -208,7 +209,7 @@ SELECT COALESCE(sum(n), 0) FROM failure_counts WHERE tenant_id = :tenant_id AND 
 SELECT g.error_code, g.host, g.n, j.job_id, COALESCE(j.url, j.canonical_url), j.error_message_safe, j.failed_at
   FROM (SELECT f.error_code, f.host, sum(f.n) AS n FROM failure_counts AS f
          WHERE f.tenant_id = :tenant_id AND f.project_id = :project_id
-         GROUP BY f.error_code, f.host HAVING sum(f.n) > 0 ORDER BY sum(f.n) DESC, f.error_code, f.host LIMIT :many) AS g
+         GROUP BY f.error_code, f.host HAVING sum(f.n) > 0 ORDER BY sum(f.n) DESC, f.error_code, f.host LIMIT :many OFFSET :skip) AS g
   JOIN jobs AS j ON j.seq = (SELECT max(k.seq) FROM jobs AS k WHERE k.tenant_id = :tenant_id AND k.project_id = :project_id
      AND k.error_code = g.error_code AND k.host = g.host AND k.status = 'failed' AND k.superseded = 0)
  ORDER BY g.n DESC, g.error_code, g.host
@@ -217,7 +218,7 @@ SELECT g.error_code, g.host, g.n, j.job_id, COALESCE(j.url, j.canonical_url), j.
 SELECT g.error_code, g.host, g.n, j.job_id, COALESCE(j.url, j.canonical_url), j.error_message_safe, j.failed_at
   FROM (SELECT f.error_code, f.host, sum(f.n) AS n FROM failure_counts AS f
          WHERE f.tenant_id = :tenant_id AND f.project_id = :project_id
-         GROUP BY f.error_code, f.host HAVING sum(f.n) > 0 ORDER BY sum(f.n) DESC, f.error_code, f.host LIMIT :many) AS g
+         GROUP BY f.error_code, f.host HAVING sum(f.n) > 0 ORDER BY sum(f.n) DESC, f.error_code, f.host LIMIT :many OFFSET :skip) AS g
  CROSS JOIN LATERAL (SELECT k.* FROM jobs AS k WHERE k.tenant_id = :tenant_id AND k.project_id = :project_id
      AND k.error_code = g.error_code AND k.host = g.host AND k.status = 'failed' AND k.superseded = 0
    ORDER BY k.seq DESC LIMIT 1) AS j
@@ -366,3 +367,31 @@ SELECT lease_owner, count(*), min(lease_until) FROM jobs
 
 -- workers @postgres --
 SELECT owner, leases, until FROM dispatch_workers(0)
+
+-- same_bytes --
+-- Every job that came to the same bytes, under whichever artifact, oldest first.
+SELECT r.job_id, r.role, COALESCE(j.url, j.canonical_url), COALESCE(j.work_id, j.canonical_url),
+       COALESCE(j.completed_at, j.updated_at), j.job_type, j.status, r.artifact_id
+  FROM artifacts AS s
+  JOIN job_artifacts AS r ON r.tenant_id = s.tenant_id AND r.project_id = s.project_id AND r.artifact_id = s.artifact_id
+   AND r.role = 'result'
+  JOIN jobs AS j ON j.tenant_id = r.tenant_id AND j.project_id = r.project_id AND j.job_id = r.job_id
+ WHERE s.tenant_id = :tenant_id AND s.project_id = :project_id AND s.sha256 = :sha256
+ ORDER BY r.job_id LIMIT :many
+
+-- reusing --
+-- Jobs that were answered by another job's result.
+SELECT j.job_id, 'result', COALESCE(j.url, j.canonical_url), COALESCE(j.work_id, j.canonical_url),
+       COALESCE(j.completed_at, j.updated_at), j.job_type, j.status, NULL
+  FROM jobs AS j
+ WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.reuse_of_job_id IN (SELECT value FROM {each job_ids})
+ ORDER BY j.job_id LIMIT :many
+
+-- retried_as --
+-- The newest job that tries another one again.
+SELECT job_id FROM jobs
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND retry_of = :job_id ORDER BY seq DESC LIMIT 1
+
+-- projects_of --
+-- The projects of a tenant that ever had a job or an artifact.
+SELECT DISTINCT c.project_id FROM counters AS c WHERE c.tenant_id = :tenant_id ORDER BY c.project_id

@@ -72,7 +72,15 @@ ON CONFLICT (tenant_id, project_id, job_type, idempotency_key) DO UPDATE
 DELETE FROM job_artifacts WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id
 
 -- purge_events (tenant_id, project_id, job_id) --
-DELETE FROM events WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id
+-- The change feed needs to know of deleted artifacts for as long as a consumer may be behind.
+DELETE FROM events
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND kind <> 'artifact_deleted'
+
+-- purge_events (tenant_id, project_id, job_id) @sqlite --
+-- The last event stays as well: SQLite would give its number again, and a reader that has seen it would miss the new one.
+DELETE FROM events
+ WHERE tenant_id = :tenant_id AND project_id = :project_id AND job_id = :job_id AND kind <> 'artifact_deleted'
+   AND seq < (SELECT max(seq) FROM events)
 
 -- purge_jobs --
 -- In one statement, because the jobs may reference each other. Grants and effects are deleted with their job; any other

@@ -85,11 +85,11 @@ SELECT {job} FROM jobs AS j
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id IN (SELECT value FROM {each job_ids})
 
 -- results_named --
--- The results of named jobs, in order; a skipped job's are linked to it like its own.
+-- The results (or inputs) of named jobs, in order; a skipped job's are linked to it like its own.
 SELECT {artifact}, r.job_id
   FROM job_artifacts AS r
   JOIN artifacts AS a ON a.tenant_id = r.tenant_id AND a.project_id = r.project_id AND a.artifact_id = r.artifact_id
- WHERE r.tenant_id = :tenant_id AND r.project_id = :project_id AND r.role = 'result'
+ WHERE r.tenant_id = :tenant_id AND r.project_id = :project_id AND r.role = :role
    AND r.job_id IN (SELECT value FROM {each job_ids})
  ORDER BY r.job_id, r.ordinal
 

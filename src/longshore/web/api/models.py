@@ -251,6 +251,47 @@ class DeleteOut(BaseModel):
     unknown: list[str] = Field(description="ids that do not exist")
 
 
+class ChangeOut(BaseModel):
+    """One artifact that is new, changed or gone."""
+
+    change: Literal["new", "changed", "gone"]
+    cursor: str = Field(description="acknowledging it acknowledges this change and all before it")
+    at: When
+    artifact_id: str
+    artifact_type: str
+    sha256: str
+    url: str | None = None
+    work_id: str | None = None
+    content_type: str | None = None
+    size_bytes: int | None = None
+    name: str | None = None
+    metadata: dict[str, Any] | None = None
+    availability: str | None = None
+    previous_id: str | None = Field(default=None, description="the version of the URL before this one")
+    job_id: str | None = None
+
+
+class ChangePage(BaseModel):
+    """Some changes, in order."""
+
+    changes: list[ChangeOut]
+    cursor: str = Field(description="the position after them: `after` of the next page")
+    more: bool = Field(description="whether there may be others at once")
+
+
+class AckIn(Taken):
+    """What a consumer has applied for good."""
+
+    cursor: Annotated[str, Field(pattern=r"^(0|c[0-9a-f]{16})$")]
+
+
+class ConsumerOut(BaseModel):
+    """Where a consumer stands."""
+
+    consumer: str
+    cursor: str
+
+
 class JobDetail(BaseModel):
     """A job with its history."""
 

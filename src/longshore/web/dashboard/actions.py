@@ -102,9 +102,9 @@ async def act_on_chosen(request: Request, caller: Writer) -> Response:
     if not chosen:
         raise Problem(422, "bad_input", "choose jobs first")
     act = _act(form(request.scope))
-    done = await act_on_all(request.app.state.service, caller, _valid(BulkIn, job_ids=chosen), act)
+    done = await act_on_all(request.app.state.service, caller, valid(BulkIn, job_ids=chosen), act)
     left = len(set(chosen)) - done["count"]
-    said = _said(act, done["count"]) + (f"; {many(left, 'chosen job')} left as is" if left > 0 else "")
+    said = outcome_text(act, done["count"]) + (f"; {many(left, 'chosen job')} left as is" if left > 0 else "")
     return told(request, said, _jobs_url(request), tone="good" if done["count"] else "warn")
 
 
@@ -117,10 +117,13 @@ async def act_on_matching(request: Request, caller: Writer) -> Response:
     given, wanted = job_filter(request.query_params)
     back = _jobs_url(request)
     if fields.get("confirmed") == "1":
-        named = {name: getattr(wanted, name) for name in ("status", "url", "work_id", "host", "reason", "job_type")}
-        body = _valid(BulkIn, filter=_valid(JobFilterIn, **named), expected_count=fields.get("expected_count"))
+        named = {
+            name: getattr(wanted, name)
+            for name in ("status", "url", "work_id", "host", "reason", "job_type", "current")
+        }
+        body = valid(BulkIn, filter=valid(JobFilterIn, **named), expected_count=fields.get("expected_count"))
         done = await act_on_all(service, caller, body, act, only_fitting=True)
-        return told(request, _said(act, done["count"]), back)
+        return told(request, outcome_text(act, done["count"]), back)
     count = len(await service.costly.run(caller.token.root_id, fitting_ids, caller.scope, wanted, act))
     caller.noted.update(only_asked=True)  # a confirmation page changes nothing
     if count == 0 or count > MOST:
@@ -132,28 +135,13 @@ async def act_on_matching(request: Request, caller: Writer) -> Response:
     return asked or JSONResponse({"ask": question, "expected_count": count})
 
 
-@routes.post("/failures/retry")
-async def retry_group(request: Request, caller: Writer) -> Response:
-    """Retry one group of failures."""
-    fields = form(request.scope)
-    group = {"reason": fields.get("reason") or None, "host": fields.get("host", "")}
-    wanted = _valid(JobFilterIn, status="failed", current=True, **group)
-    count = many(_number(fields.get("expected_count")), "failed job")
-    where = ", ".join(word for word in group.values() if word)
-    if asked := ask_first(request, caller, f"Retry {count} ({where})?", f"Retry {count}", "/failures"):
-        return asked
-    body = _valid(BulkIn, filter=wanted, expected_count=fields.get("expected_count"))
-    done = await act_on_all(request.app.state.service, caller, body, "retry")
-    return told(request, _said("retry", done["count"]), "/failures")
-
-
 @routes.post("/jobs/{job_id}/retry")
 async def retry_one(request: Request, job_id: str, caller: Writer) -> Response:
     """Retry one job and go to the new one."""
     await request.app.state.service.ledger.read_async(lookup.job, caller.scope, job_id)
-    done = await act_on_all(request.app.state.service, caller, _valid(BulkIn, job_ids=[job_id]), "retry")
+    done = await act_on_all(request.app.state.service, caller, valid(BulkIn, job_ids=[job_id]), "retry")
     goto = f"/jobs/{done['job_ids'][0]}" if done["job_ids"] else None
-    return told(request, _said("retry", done["count"]), f"/jobs/{job_id}", goto)
+    return told(request, outcome_text("retry", done["count"]), f"/jobs/{job_id}", goto)
 
 
 @routes.post("/jobs/{job_id}/cancel")
@@ -162,8 +150,8 @@ async def cancel_one(request: Request, job_id: str, caller: Writer) -> Response:
     await request.app.state.service.ledger.read_async(lookup.job, caller.scope, job_id)
     if asked := ask_first(request, caller, f"Cancel the job {job_id}?", "Cancel it", f"/jobs/{job_id}"):
         return asked
-    done = await act_on_all(request.app.state.service, caller, _valid(BulkIn, job_ids=[job_id]), "cancel")
-    return told(request, _said("cancel", done["count"]), f"/jobs/{job_id}")
+    done = await act_on_all(request.app.state.service, caller, valid(BulkIn, job_ids=[job_id]), "cancel")
+    return told(request, outcome_text("cancel", done["count"]), f"/jobs/{job_id}")
 
 
 @routes.post("/hosts/set")
@@ -174,7 +162,7 @@ async def set_host(request: Request, caller: Admin) -> Response:
     if not host or len(host) > 300:
         raise Problem(422, "bad_input", "name a host")
     names = [name for name in ("concurrency", "rate_per_s", "paused") if name in fields]
-    body = _valid(HostIn, **{name: fields[name].strip() or None for name in names})
+    body = valid(HostIn, **{name: fields[name].strip() or None for name in names})
     changes: View = {name: getattr(body, name) for name in names}
     noted: View = {"act": "set host", "host": host, **changes}
     await audited(request.app.state.service, caller, hosts.set_host, host, changes, note=lambda _: noted)
@@ -201,7 +189,8 @@ def _jobs_url(request: Request) -> str:
     return "/jobs" + query({name: request.query_params.get(name) for name in JOB_FIELDS})
 
 
-def _number(text: str | None) -> int:
+def number(text: str | None) -> int:
+    """Return a number of a form; 0 if it is none."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else 0
 
 
@@ -212,11 +201,13 @@ def _act(fields: View) -> Any:
     return act
 
 
-def _said(act: str, count: int) -> str:
+def outcome_text(act: str, count: int) -> str:
+    """Return what an action did."""
     return f"{many(count, 'new job')} planned" if act == "retry" else f"{many(count, 'job')} canceled or asked to stop"
 
 
-def _valid(model: Callable[..., Any], **fields: Any) -> Any:
+def valid(model: Callable[..., Any], **fields: Any) -> Any:
+    """Return the fields of a form as a model of the API, or raise BadInput."""
     try:
         return model(**fields)
     except ValueError as error:

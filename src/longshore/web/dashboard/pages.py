@@ -15,18 +15,22 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.types import Scope as AsgiScope
 
 from longshore import __version__
-from longshore.domain.kinds import TORRENT, Status
+from longshore.domain.kinds import DOWNLOAD, TORRENT, UPLOAD, Status
 from longshore.domain.reasons import REASONS
-from longshore.domain.settings import HostsSettings
 from longshore.errors import NotFound
 from longshore.ledger.operations import make_claimable, tokens
-from longshore.ledger.queries import all_tenants, listing, lookup
+from longshore.ledger.queries import all_tenants, history, listing, lookup
+from longshore.ledger.queries.search import suggestions
+from longshore.ledger.queries.why_waiting import why_waiting
 from longshore.ledger.transaction import Tx
 from longshore.web import health, queries
 from longshore.web.bulk_retry_cancel import MOST
-from longshore.web.dashboard import timeline
+from longshore.web.dashboard import remedies, timeline
+from longshore.web.dashboard.compression import compressed
+from longshore.web.dashboard.overview import overview
 from longshore.web.dashboard.render import environment, query, stamp
-from longshore.web.dashboard.throughput import WINDOWS
+from longshore.web.dashboard.waiting import pending_ids, shown_wait
+from longshore.web.dashboard.waterfall import waterfall
 from longshore.web.problems import MEDIA_TYPE, Problem, problem_body
 from longshore.web.security.auth import Admin, Caller, Reader, inside, reads_pages, split_url
 from longshore.web.serializers import View, artifact_view, as_cli, as_curl, job_view, remedy_of, token_view
@@ -38,7 +42,9 @@ templates: Final = environment()
 ROWS: Final = 50
 WORD: Final = "longshore_word"  # cookie: message for the next page
 WORD_MOST: Final = 500
-JOB_FIELDS: Final = ("status", "url", "host", "reason", "job_type")
+EVERY_S: Final = {"overview": 1, "jobs": 1, "failures": 3, "system": 10}  # a page refreshes at most so often
+COMMON_HTTP: Final = tuple(f"http_{code}" for code in (401, 403, 404, 410, 429, 500, 502, 503, 504))
+JOB_FIELDS: Final = ("status", "url", "host", "reason", "job_type", "current")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +72,16 @@ Reads = Callable[[Service, Caller, Request], Awaitable[View]]
 
 def context(caller: Caller | None, page: str, title: str) -> dict[str, Any]:
     """Return the values that every page needs; the caller may be unknown on error pages."""
-    common = {"page": page, "title": title, "seq": None, "told": None, "cli": None, "json_url": ""}
+    common: dict[str, Any] = {"page": page, "title": title, "told": None, "cli": None, "json_url": "", "job_id": None}
+    common |= {"layout": "base.html", "every": EVERY_S.get(page, 2)}
     if caller is None:
-        return common | {"nav": [], "csrf": None, "may_write": False, "caller": None}
+        return common | {"nav": [], "csrf": None, "may_write": False, "may_admin": False, "caller": None}
     scope = caller.scope
     return common | {
         "nav": [entry for entry in MENU if caller.may(entry.needs)],
         "csrf": caller.csrf,
         "may_write": caller.may("write") and caller.csrf is not None,
+        "may_admin": caller.may("admin") and caller.csrf is not None,
         "caller": {"tenant_id": scope.tenant_id, "project_id": scope.project_id, "scopes": sorted(caller.token.scopes)},
     }
 
@@ -107,13 +115,21 @@ async def show(request: Request, caller: Caller, page: str, title: str, read: Re
         return JSONResponse(view)
     values = context(caller, page, title) | {"view": view, "cli": cli}
     values["json_url"] = twin(request.url.path, request.query_params)
-    values["reasons"] = sorted(REASONS)
     values["told"] = left_word(request)
+    values["job_id"] = request.path_params.get("job_id")
+    if is_fragment(request):
+        values["layout"] = "fragment.html"
     name = {"job": "job.html", "artifact": "artifact.html"}.get(title.lower(), f"{page}.html")
-    answer = HTMLResponse(templates.get_template(name).render(values))
+    answer = compressed(request, HTMLResponse(templates.get_template(name).render(values)))
+    answer.headers.add_vary_header("X-Fragment")
     if WORD in request.cookies:
         answer.delete_cookie(WORD, path="/", httponly=True, samesite="strict")
     return answer
+
+
+def is_fragment(request: Request) -> bool:
+    """Return whether the script refreshes a page that is open: what was asked for once is not done again."""
+    return "x-fragment" in request.headers
 
 
 def page_problem(caller: Caller | None, body: dict[str, Any], back: str, again: str) -> HTMLResponse:
@@ -142,36 +158,6 @@ def for_people(scope: AsgiScope, answer: Response) -> Response:
 # ---- values of the pages
 
 
-async def overview(service: Service, caller: Caller, request: Request) -> View:
-    """Return the values of the overview."""
-    window = WINDOWS.get(request.query_params.get("window", ""), WINDOWS["1h"])
-    now, slots = await service.throughput(caller.scope, window)
-    buckets = [
-        {
-            "at": stamp(slot.at),
-            "at_s": slot.at // 1_000_000,
-            "bytes_per_s": slot.size_bytes // window.slot_s,
-            "files_per_minute": round(slot.files * 60 / window.slot_s, 1),
-        }
-        for slot in slots
-    ]
-    view: View = await service.ledger.read_async(_overview, service.hosts, caller, now)
-    view["active"] = [service.with_progress(job) for job in view["active"]]
-    view["throughput"] = {"windows": list(WINDOWS), "window": window.name, "slot_s": window.slot_s, "buckets": buckets}
-    view["disk"] = await health.disk(service) if caller.may("admin") else None
-    return view
-
-
-def _overview(tx: Tx, defaults: HostsSettings, caller: Caller, now: int) -> View:
-    processing = listing.JobFilter(status=Status.PROCESSING)
-    active = listing.jobs(tx, caller.scope, processing, after=None, limit=12)
-    view = {"now": stamp(now), **queries.stats(tx, caller.scope), "active": [job_view(job) for job in active.items]}
-    if not caller.may("admin"):
-        return view | {"breakers": None}
-    resting = all_tenants.resting_hosts(tx, defaults, 12)
-    return view | {"breakers": [queries.shown_host(host, tx.now, defaults) for host in resting]}
-
-
 def job_filter(params: QueryParams) -> tuple[dict[str, str | None], listing.JobFilter]:
     """Parse the filter of the jobs page; an unknown status matches nothing rather than everything."""
     fields = {name: params.get(name) or None for name in JOB_FIELDS}
@@ -186,6 +172,7 @@ def job_filter(params: QueryParams) -> tuple[dict[str, str | None], listing.JobF
         host=fields["host"],
         reason=fields["reason"],
         job_type=fields["job_type"],
+        current=fields["current"] == "1",
     )
     return fields, wanted
 
@@ -194,12 +181,15 @@ async def jobs(service: Service, caller: Caller, request: Request) -> View:
     """List jobs with their counts."""
     fields, wanted = job_filter(request.query_params)
     after = request.query_params.get("after") or None
-    counting = request.query_params.get("count") == "1"
+    counting = request.query_params.get("count") == "1" and not is_fragment(request)
     edge = None if after is None else str(service.cursors.read(caller.scope, after))
     view: View = await service.search(caller.token, wanted, _jobs, caller, wanted, edge, counting=counting)
     view["next"] = service.next_cursor(caller.scope, view["next"])
-    view["jobs"] = [service.with_progress(job) for job in view["jobs"]]
-    return {"filter": fields, **view}
+    waiting = await service.ledger.read_async(why_waiting, caller.scope, service.hosts, pending_ids(view["jobs"]))
+    view["jobs"] = [
+        service.with_progress(job) | {"waits": shown_wait(waiting.get(job["job_id"]))} for job in view["jobs"]
+    ]
+    return {"filter": fields, "counted": request.query_params.get("count") == "1", **view}
 
 
 def _jobs(tx: Tx, caller: Caller, wanted: listing.JobFilter, after: str | None, *, counting: bool) -> View:
@@ -209,7 +199,10 @@ def _jobs(tx: Tx, caller: Caller, wanted: listing.JobFilter, after: str | None, 
     matching = None
     if counting or not wanted.reads_many():
         matching = listing.count_matching(tx, caller.scope, wanted, at_most=MOST + 1)
+    reasons, types = suggestions(tx, caller.scope)
     return {
+        "reasons": sorted(REASONS.keys() | {*COMMON_HTTP, *reasons}),
+        "types": sorted({DOWNLOAD, TORRENT, UPLOAD, *types}),
         "counts": {status.value: counted.get(status, 0) for status in Status},
         "matching": matching,
         "matching_more": matching is not None and matching > MOST,
@@ -222,7 +215,10 @@ async def job(service: Service, caller: Caller, request: Request) -> View:
     """Return one job's history."""
     seal = partial(service.cursors.seal, caller.scope)
     view: View = await service.ledger.read_async(_job, caller, request.path_params["job_id"], seal)
-    return view | {"job": service.with_progress(view["job"])}
+    wanted = pending_ids([view["job"]])
+    waiting = await service.ledger.read_async(why_waiting, caller.scope, service.hosts, wanted, with_place=True)
+    waits = shown_wait(waiting.get(view["job"]["job_id"]))
+    return view | {"job": service.with_progress(view["job"]), "waits": waits}
 
 
 def _job(tx: Tx, caller: Caller, job_id: str, seal: queries.Seal) -> View:
@@ -231,18 +227,13 @@ def _job(tx: Tx, caller: Caller, job_id: str, seal: queries.Seal) -> View:
     return {
         **detail,
         "timeline": timeline.steps(detail),
+        "waterfall": waterfall(detail, stamp(tx.now) or ""),
         "remedy": remedy_of(record.reason)[1],
+        "retried_as": history.retried_as(tx, caller.scope, job_id),
+        "advice": remedies.advised(record.reason),
         "curl": as_curl(record),
         "as_cli": as_cli(record),
     }
-
-
-async def failures(service: Service, caller: Caller, request: Request) -> View:
-    """Group the failures."""
-    groups = await service.costly.run(caller.token.root_id, queries.failure_groups, caller.scope)
-    for group in groups:
-        group["jobs_url"] = "/jobs" + query({"status": "failed", "reason": group["reason"], "host": group["host"]})
-    return {"groups": groups}
 
 
 async def host_list(service: Service, caller: Caller, request: Request) -> View:
@@ -272,7 +263,7 @@ async def artifacts(service: Service, caller: Caller, request: Request) -> View:
 async def artifact(service: Service, caller: Caller, request: Request) -> View:
     """Return one artifact's provenance."""
     view: View = await service.ledger.read_async(
-        queries.artifact_detail, caller.scope, request.path_params["artifact_id"]
+        queries.artifact_story, caller.scope, request.path_params["artifact_id"]
     )
     return view
 
@@ -289,10 +280,11 @@ async def system(service: Service, caller: Caller, request: Request) -> View:
     """Return the state of the system."""
     view: View = await service.ledger.read_async(_system, caller)
     due = await service.ledger.read_async(make_claimable.next_due)
-    asked = request.query_params.get("doctor") == "1"
+    asked = request.query_params.get("doctor") == "1" and not is_fragment(request)
     return view | {
-        "doctor": await health.doctor(service) if asked else [],
+        "doctor": await health.doctor(service) if asked else None,
         "overdue": due is not None and due < caller.now,
+        "works_here": service.depot is not None and service.settings.workers,
         "version": __version__,
         "schema_version": await health.schema(service),
         "dialect": service.ledger.dialect,
@@ -338,7 +330,7 @@ def jobs_cli(params: QueryParams) -> str:
 
     words = ["longshore", "jobs"]
     for name in JOB_FIELDS:
-        if value := params.get(name):
+        if (value := params.get(name)) and name != "current":
             words += [f"--{'type' if name == 'job_type' else name}", shlex.quote(value)]
     return " ".join(words)
 
@@ -348,13 +340,6 @@ def jobs_cli(params: QueryParams) -> str:
 async def job_page(request: Request, job_id: Annotated[str, ...], caller: Reader) -> Response:
     """Show one job."""
     return await show(request, caller, "jobs", "Job", job, f"longshore show {job_id[:60]}")
-
-
-@routes.get("/failures")
-@routes.get("/failures.json")
-async def failures_page(request: Request, caller: Reader) -> Response:
-    """Show failures."""
-    return await show(request, caller, "failures", "Failures", failures, "longshore failures")
 
 
 @routes.get("/hosts")

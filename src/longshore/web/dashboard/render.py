@@ -52,6 +52,16 @@ def ago(at: str, now: datetime | None = None) -> str:
     return f"{human_span(seconds)} ago" if seconds >= 0 else f"in {human_span(-seconds)}"
 
 
+def left(seconds: float) -> str:
+    """Format how long something will still take."""
+    return "a moment" if seconds < 1 else human_span(seconds)
+
+
+def worker(owner: str) -> str:
+    """Shorten the name of a worker process to its machine and process."""
+    return owner if len(owner) <= 24 else f"{owner[:15]}…{owner[-6:]}"
+
+
 def query(fields: Mapping[str, Any], **changes: Any) -> str:
     """Format a filter as a query string, with some fields changed; empty for an empty filter."""
     kept = {k: v for k, v in ({**fields, **changes}).items() if v not in (None, "")}
@@ -95,5 +105,5 @@ def environment() -> Environment:
         auto_reload=False,
     )
     env.filters.update(size=human_size, took=human_span, ago=ago, query=query, short=short, titled=titled)
-    env.filters.update(facts_of=facts_of, many=many)
+    env.filters.update(facts_of=facts_of, many=many, left=left, worker=worker)
     return env

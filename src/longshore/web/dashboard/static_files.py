@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -10,6 +11,7 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
+from longshore.web.dashboard.compression import accepts_gzip
 from longshore.web.dashboard.render import HERE
 from longshore.web.problems import Problem
 
@@ -25,11 +27,12 @@ class Static:
     body: bytes
     media_type: str
     etag: str
+    packed: bytes  # compressed
 
 
 def _read(path: Path) -> Static:
     body = path.read_bytes()
-    return Static(body, _TYPES[path.suffix], f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+    return Static(body, _TYPES[path.suffix], f'"{hashlib.sha256(body).hexdigest()[:32]}"', gzip.compress(body, mtime=0))
 
 
 def load() -> dict[str, Static]:
@@ -48,9 +51,11 @@ async def static(name: str, request: Request) -> Response:
     found: Static | None = request.app.state.statics.get(name)
     if found is None:
         raise Problem(404, "not_found", "no such file")
-    headers = {"ETag": found.etag, "Cache-Control": "no-cache"}
+    headers = {"ETag": found.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
     if found.etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
+    if accepts_gzip(request):
+        return Response(found.packed, media_type=found.media_type, headers=headers | {"Content-Encoding": "gzip"})
     return Response(found.body, media_type=found.media_type, headers=headers)
 
 

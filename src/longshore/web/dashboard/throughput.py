@@ -27,6 +27,7 @@ class Window:
         return (newest - self.slots + 1) * self.slot_s * SECOND
 
 
+SHORTEST_S: Final = 5.0  # a rate over less than this is noise
 WINDOWS: Final = {w.name: w for w in (Window("5m", 5, 60), Window("1h", 60, 60), Window("24h", 900, 96))}
 
 
@@ -37,6 +38,34 @@ class Slot:
     at: Micros
     files: int
     size_bytes: int
+
+    def lasted_s(self, window: Window, now: Micros) -> float:
+        """Return how much of the slot is over: the newest is not divided by its whole length."""
+        return min(float(window.slot_s), max(SHORTEST_S, (now - self.at) / SECOND))
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes that arrived from one time to another, as evenly as is known."""
+
+    begin: Micros
+    end: Micros
+    size_bytes: int
+
+
+def spread(window: Window, now: Micros, spans: Iterable[Span]) -> list[tuple[Micros, int, int]]:
+    """Return rows (time, no files, bytes) with the bytes of each span in the slots in which they arrived."""
+    step, start = window.slot_s * SECOND, window.start(now)
+    found: dict[Micros, float] = {}
+    for span in spans:
+        length = span.end - span.begin
+        at = max(span.begin, start)
+        while at < span.end:
+            slot = at - at % step
+            until = min(slot + step, span.end)
+            found[slot] = found.get(slot, 0.0) + span.size_bytes * (until - at) / length
+            at = until
+    return [(slot, 0, round(size)) for slot, size in found.items()]
 
 
 def slots(window: Window, now: Micros, rows: Iterable[tuple[Micros, int, int]]) -> list[Slot]:

@@ -6,15 +6,17 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final
 
+from longshore.web.dashboard.waterfall import transfer_began
 from longshore.web.serializers import View
 
 _TITLES: Final = {
     "planned": "Planned",
-    "claimed": "Leased to a worker",
+    "claimed": "Claimed by a worker",
+    "received": "Received the whole body",
     "completed": "Completed",
     "skipped": "Skipped: held already",
     "failed": "Failed for good",
-    "deferred": "Put off",
+    "deferred": "Will be tried again",
     "released": "Given back",
     "canceled": "Canceled",
     "expired": "The lease expired",
@@ -30,7 +32,7 @@ _TONES: Final = {
     "dead": "warn",
     "planned": "pending",
 }
-_RANK: Final = {"planned": 0, "claimed": 1}
+_RANK: Final = {"planned": 0, "claimed": 1, "received": 1}
 _ENDS: Final = frozenset({"completed", "skipped", "failed", "canceled"})
 
 
@@ -53,6 +55,7 @@ def steps(detail: View) -> list[View]:
                 "took_s": took,
             }
         )
+    found += _received(detail)
     known = {(step["kind"], step["at"]) for step in found}
     for event in detail["events"]:
         if (event["kind"], event["at"]) not in known:
@@ -64,10 +67,32 @@ def steps(detail: View) -> list[View]:
     return _timed(found)
 
 
+def _received(detail: View) -> list[View]:
+    """Return when each attempt had the whole body, and how long the transfer took: no event of its own says so."""
+    found = []
+    for effect in detail["effects"]:
+        claim = next((one for one in detail["claims"] if one["epoch"] == effect["epoch"]), None)
+        if effect["kind"] != "FINALIZE" or claim is None:
+            continue
+        begun = transfer_began(detail, claim)
+        took = max(0.0, (_at(effect["begun_at"]) - _at(begun or claim["claimed_at"])).total_seconds())
+        text = "" if begun else "with the wait for a free connection"
+        found.append({**_step("received", effect["begun_at"], text=text), "took_s": took})
+    return found
+
+
+def _title(kind: str, facts: View) -> str:
+    if kind != "stage":
+        return _TITLES.get(kind, kind.replace("_", " ").capitalize())
+    if facts.get("to") == "STREAMING":
+        return "Transfer resumed" if facts.get("resumed_from_bytes") else "Transfer began"
+    return f"Reached {facts.get('to', 'the next stage')}"
+
+
 def _step(kind: str, at: str, *, text: str = "", reason: str | None = None, facts: View | None = None) -> View:
     return {
         "kind": kind,
-        "title": _TITLES.get(kind, kind.replace("_", " ").capitalize()),
+        "title": _title(kind, facts or {}),
         "tone": _TONES.get(kind, "processing"),
         "end": kind in _ENDS,
         "at": at,

@@ -1,17 +1,22 @@
-"""Files that a handler returns, and text that it prints."""
+"""The scratch directory of a handler, files that it returns, and text that it prints."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, Final
+from typing import Any, Final, Self
 
+from longshore.domain.model import Lease
 from longshore.errors import Reasoned
+from longshore.store.durability import filesystem
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -77,3 +82,29 @@ def restore_stdout() -> None:
     """Put the real `sys.stdout` back."""
     if isinstance(sys.stdout, HandlerStdout):
         sys.stdout = sys.stdout.real
+
+
+class ScratchDirectory:
+    """The directory of one attempt: made when its path is asked for, removed with everything in it after the block."""
+
+    def __init__(self, parent: Path, lease: Lease) -> None:
+        self._parent, self._prefix = parent, f"{lease.job_id}.{lease.epoch}."
+        self._made: Path | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def path(self) -> Path:
+        """The directory."""
+        with self._lock:
+            if self._made is None:
+                filesystem.make_root(self._parent)
+                made = tempfile.mkdtemp(prefix=self._prefix, dir=self._parent)
+                self._made = Path(os.path.realpath(made))
+            return self._made
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._made is not None:
+            shutil.rmtree(self._made, ignore_errors=True)

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, Protocol, TypeVar
 
 from longshore.domain.identity.keys import check_text, content_key
 from longshore.domain.kinds import DOWNLOAD, TORRENT, UPLOAD
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Function = Callable[..., Any]
 OnCompleted = Callable[["UserTx", "CompletedJob"], object]
+Isolation = Literal["process", "none"]
 F = TypeVar("F", bound=Function)
 TAKEN: Final = frozenset({DOWNLOAD, TORRENT, UPLOAD})
 GROUP: Final = "longshore.job_types"  # entry points: each names a module that declares types
@@ -75,6 +76,12 @@ class JobType:
     environment: tuple[str, ...] = ()
     requires_results: bool = False
     on_completed: OnCompleted | None = None
+    isolation: Isolation = "process"
+
+    @property
+    def is_inside(self) -> bool:
+        """Return whether it runs in the worker's own process."""
+        return self.is_async or self.isolation == "none"
 
     @property
     def is_async(self) -> bool:
@@ -184,12 +191,16 @@ def job_type(
     environment: Sequence[str] = (),
     requires_results: bool = False,
     on_completed: OnCompleted | None = None,
+    isolation: Isolation = "process",
 ) -> Callable[[F], F]:
     """Declare a type of job. `version` is part of a job's identity: a new one works on old inputs again.
 
     `requires_results`: a job without a result fails. `on_completed(tx, done)` runs in the transaction that completes a job,
-    for tables of your own: both are written, or neither.
+    for tables of your own: both are written, or neither. `isolation="none"` runs a plain function in a thread of the worker:
+    fast, and without any boundary, so `time_limit_s`, `memory_bytes` and `environment` do not hold.
     """
+    if isolation not in ("process", "none"):
+        raise BadInput(f"isolation is 'process' or 'none', not {isolation!r}")
     check_text("job type", name, limit=63)
     if name in TAKEN:
         raise BadInput(f"{name!r} is a type of longshore's own")
@@ -198,7 +209,7 @@ def job_type(
 
     def declare(function: F) -> F:
         limits = (time_limit_s, memory_bytes, max_attempts, tuple(environment))
-        _types[name] = JobType(name, function, version, *limits, requires_results, on_completed)
+        _types[name] = JobType(name, function, version, *limits, requires_results, on_completed, isolation)
         return function
 
     return declare

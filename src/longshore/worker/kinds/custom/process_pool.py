@@ -47,6 +47,7 @@ JOBS_PER_HAND: Final = 200
 GROWN_KIB: Final = 512 << 10
 OPEN_FILES: Final = 1_024  # of a handler's process
 FOREIGN: Final = "a message that is not of this job was in the pipe of its process; did a handler fork?"
+GUARD: Final = "a script that declares job types and runs them needs `if __name__ == '__main__':` before what it runs"
 _spawn = multiprocessing.get_context("spawn")
 
 
@@ -91,7 +92,7 @@ class PoolProcess:
     def work(self, task: Task, time_limit_s: float, answer: Callable[[str, Any], Any], stop: threading.Event) -> Any:
         """Run one task; blocks. `answer` serves what the handler asks for on its way."""
         self.jobs += 1
-        end = time.monotonic() + START_S
+        end, begun = time.monotonic() + START_S, False
         try:
             self._channel.send(asdict(task))
             while True:
@@ -104,7 +105,7 @@ class PoolProcess:
                     continue
                 match self._of_task(task, message):
                     case "began", _:
-                        end = time.monotonic() + time_limit_s
+                        end, begun = time.monotonic() + time_limit_s, True
                     case "result", [made, int() as resident_kib]:
                         self.fit = resident_kib < GROWN_KIB and self.jobs < JOBS_PER_HAND
                         return results_from(made)
@@ -114,7 +115,10 @@ class PoolProcess:
                         self._channel.send(answer(kind, value))
         except (EOFError, BrokenPipeError, ConnectionResetError):
             self._process.join(5)
-            raise Reasoned("handler_crash", f"the handler's process ended (exit {self._process.exitcode})") from None
+            why = "" if begun else f" before it began; {GUARD}"
+            raise Reasoned(
+                "handler_crash", f"the handler's process ended (exit {self._process.exitcode}){why}"
+            ) from None
         except BadInput:  # a message, or what it holds
             raise Reasoned("handler_crash", FOREIGN) from None
         finally:
