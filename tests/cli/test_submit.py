@@ -68,3 +68,13 @@ def test_what_cannot_be_submitted_is_refused_with_its_place(box: Box, tmp_path: 
     wrong = box("jobs", "--reason", "http_4o4")
     assert wrong.code == 2
     assert "unknown reason" in wrong.stderr
+
+
+def test_a_run_names_the_types_that_it_has_no_handler_for(box: Box, tmp_path: Path) -> None:
+    env = installed(tmp_path)
+    run(box, "submit", "typed", env=env).ok()
+    ran = box("run")
+    assert ran.code == 4
+    assert "1 job of type typed: no handler for it is installed here" in ran.stderr
+    assert run(box, "run", "-q", env=env).code == 0
+    assert box("run").code == 0

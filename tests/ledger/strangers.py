@@ -247,6 +247,7 @@ class World:
             "more": 1,
             "code": "x",
             "host": "canary-a.example",
+            "names": ["canary-a.example"],
             "defaults": HostsSettings(),
             "book_id": "canary-book",
             "media_type": "audio",

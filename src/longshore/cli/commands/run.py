@@ -18,6 +18,7 @@ from longshore.errors import Unavailable
 if TYPE_CHECKING:
     from longshore.cli.multiprocess.child_pipe import ParentCommands
     from longshore.cli.output.progress import ProgressCounts
+    from longshore.depot import Depot
     from longshore.domain.run_events import Listener
     from longshore.ledger import Ledger
     from longshore.worker.run_types import RunResult
@@ -121,8 +122,26 @@ def run_alone(call: Call, how: dict[str, Any], orders: ParentCommands | None = N
             return without_ledger(call, away, result)
         # A run that reached its limit may have finished the last job; the counters show whether work is left.
         left = result.left and (not how["limit"] or scope is None or bool(jobs["pending"] + jobs["processing"]))
+        if not left and not how["types"] and not run_id and scope is not None and jobs["pending"]:
+            left = _name_unhandled(call, depot)
         summarize(call, jobs, score, left=left)
     return code_of(result.failed, stopped_by=result.stopped_by, left=left)
+
+
+def _name_unhandled(call: Call, depot: Depot) -> bool:
+    """Say which jobs wait because nothing here can run their type; return whether there are some."""
+    from longshore.cli.output.writer import counted as amount
+    from longshore.domain.kinds import kind_of
+    from longshore.ledger.queries.due_work import types_without_handler
+    from longshore.worker.kinds.custom.job_types import known_types
+
+    waiting = depot.ledger.read(types_without_handler, call.scope, tuple(known_types()))
+    waiting = {name: count for name, count in waiting.items() if kind_of(name).declared}
+    for name, count in waiting.items():
+        say(
+            f"{amount(count, 'job')} of type {name}: no handler for it is installed here; install the package that declares it"
+        )
+    return bool(waiting)
 
 
 @contextmanager

@@ -48,6 +48,13 @@ def active_due(tx: Tx, scope: Scope, job_ids: Sequence[str]) -> Micros | None:
     return due
 
 
+def types_without_handler(tx: Tx, scope: Scope, job_types: Sequence[str]) -> dict[str, int]:
+    """Count the ready jobs of other types than these, by type."""
+    tx.enter(scope.tenant_id)
+    rows = tx.all("types_without_handler", job_types=json.dumps(list(job_types)), **scope._asdict())
+    return {job_type: int(count) for job_type, count in rows if count}
+
+
 class Wait(NamedTuple):
     """Jobs that wait for the same thing."""
 

@@ -108,6 +108,13 @@ SELECT host, error_code, min(next_attempt_at), count(*) FROM jobs
  WHERE next_attempt_at IS NOT NULL AND tenant_id = :tenant_id AND project_id = :project_id
  GROUP BY host, error_code ORDER BY count(*) DESC, host LIMIT :many
 
+-- types_without_handler --
+-- Ready jobs of other types than these.
+SELECT l.job_type, sum((SELECT count(*) FROM jobs AS j WHERE j.lane_id = l.lane_id AND j.ready = 1)) FROM lanes AS l
+ WHERE l.tenant_id = :tenant_id AND l.project_id = :project_id AND l.ready = 1
+   AND l.job_type NOT IN (SELECT value FROM {each job_types})
+ GROUP BY l.job_type ORDER BY l.job_type
+
 -- waits_parked --
 -- Jobs that wait for a host that is at its limit or paused.
 SELECT l.host, CASE WHEN h.paused = 1 THEN 'paused' WHEN (h.cooldown_until > :now AND COALESCE(h.cooldown_tenant, l.tenant_id) = l.tenant_id) OR h.failures > 0 THEN h.reason ELSE 'host_busy' END,
