@@ -107,9 +107,9 @@ def receives_anything(tx: Tx, scope: Scope) -> bool:
     return tx.one("transfer_any", now=tx.now, **scope_values(tx, scope)) is not None
 
 
-def long_arrivals(tx: Tx, scope: Scope, since: Micros, limit: int = 20_000) -> list[LongArrival]:
+def long_arrivals(tx: Tx, scope: Scope, not_before: Micros, limit: int = 20_000) -> list[LongArrival]:
     """Return the artifacts registered since a time whose bodies were large enough to have a beginning of their own."""
-    rows = tx.all("long_arrivals", floor_id=floor_id(since), least=LARGE, many=limit, **scope_values(tx, scope))
+    rows = tx.all("long_arrivals", floor_id=floor_id(not_before), least=LARGE, many=limit, **scope_values(tx, scope))
     return [
         LongArrival(artifact_id, begun_at, ended_at, int(size), _resumed_from(facts))
         for artifact_id, size, ended_at, begun_at, facts in rows
