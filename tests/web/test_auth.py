@@ -24,6 +24,7 @@ VALUES = {
     "host": "nowhere.example",
     "name": "x.css",
     "book_id": UNKNOWN,
+    "run_id": "no-run",
 }
 PUBLIC = {"/livez", "/readyz", "/sign-in", "/first", "/favicon.ico", "/static/{name}"}
 

@@ -38,6 +38,7 @@ def named(site: Site) -> dict[str, str]:
         "name": "live.js",
         "token_id": "none",
         "book_id": "none",
+        "run_id": "none",
     }
 
 
