@@ -22,7 +22,8 @@ from longshore.domain.kinds import DOWNLOAD, TERMINAL, TORRENT, JobKind, kind_of
 from longshore.domain.reasons import REASONS, Kind
 from longshore.domain.settings import CredentialSettings, HostSettings
 from scripts.reference_events import events
-from scripts.reference_pages import NOTICE, api, lists, metrics, python, tables
+from scripts.reference_pages import NOTICE, api, lists, metrics, tables
+from scripts.reference_python import python
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 COMMON = {
@@ -45,9 +46,9 @@ EXIT_CODES = {
     "3": "some items failed permanently (including a refused scheme or address)",
     "4": "stopped before all work was done and nothing failed (3 takes precedence), offline, or after "
     "`network.max_refusals` refusals in a row (4 takes precedence)",
-    "5": "damage found, or the store is missing",
+    "5": "damage found, results that an export had to leave out, or the store is missing",
     "6": "missing or invalid token, or missing permission",
-    "10": "no depot found (`get` and `add` create one)",
+    "10": "no depot found (commands that add work, and `token create`, create one)",
     "11": "locked for maintenance",
     "12": "the ledger's schema version does not match this program",
     "141": "the program that read stdout closed the pipe",

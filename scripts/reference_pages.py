@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 from prometheus_client.metrics import MetricWrapperBase
 
 import longshore
-from longshore import compat, errors
-from longshore.domain import outcomes
 from longshore.ledger import Ledger
 from longshore.lists import FORMATS
 from longshore.lists.record_fields import ALIASES, FIELDS, URL_NAMES
@@ -113,69 +108,6 @@ def api() -> Iterator[str]:
             tags.setdefault(operation["tags"][0], []).append(f"| `{method.upper()}` | `{path}` | {does} |")
     for tag, rows in tags.items():
         yield from ("", f"## {tag.capitalize()}", "", "| method | path | does |", "|---|---|---|", *rows)
-
-
-def python() -> Iterator[str]:
-    yield from ("# Python", "", NOTICE, "")
-    yield "`import longshore` provides the names of the first table; the package is typed (`py.typed`). `Depot` is the synchronous"
-    yield "interface; `AsyncDepot` has the same methods as coroutines. `on_note` receives [run events](events.md)."
-    yield from ("", "## `longshore`", *_names({name: getattr(longshore, name) for name in sorted(longshore.__all__)}))
-    with tempfile.TemporaryDirectory() as folder, longshore.open(folder) as depot:
-        yield from ("", "## `longshore.Depot`", *_names(_methods(depot)))
-    yield from (
-        "",
-        "## `longshore.ledger.Ledger`",
-        "",
-        "The same methods on SQLite and PostgreSQL. `read` and `write` run any function of `longshore.ledger.operations` and",
-        "`longshore.ledger.queries` in a transaction.",
-        *_names(_methods(Ledger)),
-        "",
-        "## `longshore.compat`",
-        "",
-        "The classic verbs, one job at a time ([the pattern](../explanation/usage-pattern.md)).",
-        *_names({name: one for name, one in vars(compat).items() if _own_function(one, compat)}),
-    )
-    ends = {name: one for name, one in vars(outcomes).items() if _defined(one, outcomes)}
-    yield from ("", "## `longshore.domain.outcomes`", "", "Outcomes of an attempt, for `Ledger.settle`.", *_names(ends))
-    wrong = {name: one for name, one in vars(errors).items() if _defined(one, errors)}
-    yield from ("", "## `longshore.errors`", "", "All are subclasses of `LongshoreError`.", *_names(wrong, calls=False))
-
-
-def _defined(one: object, module: object) -> bool:
-    return inspect.isclass(one) and inspect.getmodule(one) is module
-
-
-def _own_function(one: object, module: ModuleType) -> bool:
-    return inspect.isfunction(one) and one.__module__ == module.__name__ and not one.__name__.startswith("_")
-
-
-def _methods(kind: object) -> dict[str, Callable[..., Any]]:
-    found = {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
-    return {name: one for name, one in found.items() if callable(one)}
-
-
-def _names(names: dict[str, Any], *, calls: bool = True) -> Iterator[str]:
-    yield from ("", "| name | does |", "|---|---|")
-    for name, one in names.items():
-        does = (inspect.getdoc(one) or "").partition("\n")[0].replace("|", "\\|")
-        shown = name + _call(one) if calls and inspect.isroutine(one) else name
-        yield f"| `{shown}` | {does} |"
-
-
-def _call(one: Callable[..., Any]) -> str:
-    """Return the parameters by name; an optional one ends with `=`."""
-    parts, starred = [], False
-    for parameter in inspect.signature(one).parameters.values():
-        if parameter.name == "self":
-            continue
-        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
-            parts.append("*")
-            starred = True
-        prefix = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
-        prefix = "**" if parameter.kind is parameter.VAR_KEYWORD else prefix
-        starred = starred or prefix == "*"
-        parts.append(prefix + parameter.name + ("" if parameter.default is parameter.empty else "="))
-    return f"({', '.join(parts)})"
 
 
 def lists() -> Iterator[str]:

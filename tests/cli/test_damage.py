@@ -191,7 +191,7 @@ def test_a_backup_of_damaged_and_missing_blobs_says_so(box: Box, origin: Origin)
     directory.mkdir()
     ran = box("backup", box.home / "copy")
     assert ran.code == 5
-    assert "1 blobs copied" in ran.stderr
+    assert "1 blob copied" in ran.stderr
     assert "2 damaged, 1 missing" in ran.stderr
     assert f"missing  {gone.name[:64]}" in ran.stdout
     assert f"damaged  {flipped.name[:64]}" in ran.stdout
@@ -290,3 +290,42 @@ def test_damaged_facts_of_a_part_stop_no_command(box: Box, origin: Origin) -> No
             ran = box(*words.split())
             assert "nternal" not in ran.stderr + ran.stdout, words
             assert ran.code in (0, 5)
+
+
+def test_what_is_lost_is_said_everywhere_until_it_is_back(box: Box, origin: Origin) -> None:
+    lost, kept = origin.add("/lost.bin", Thing(BODY)), origin.add("/kept.bin", Thing(LARGE))
+    box("get", lost).ok()
+    flip(box)
+    box("get", kept).ok()
+    assert box("verify").code == 5
+
+    (line,) = box("status", "--json").ok().lines
+    assert line["held"] == {
+        "artifacts": 1, "bytes": len(LARGE), "saved_bytes": 0, "missing_artifacts": 1, "missing_bytes": len(BODY)
+    }  # fmt: skip
+    sentence = "1 artifact lost or damaged, 68.4 KiB: `longshore reconcile` and `longshore run` fetch what has a source"
+    assert sentence in box("status").ok().stdout
+    ran = box("failures").ok()
+    assert sentence in ran.stdout
+    assert "nothing failed" not in ran.stderr
+    (line,) = box("failures", "--json").ok().lines
+    assert (line["type"], line["artifacts"], line["bytes"]) == ("lost", 1, len(BODY))
+    assert {job["url"]: job["availability"] for job in box("jobs", "--json").ok().lines} == {
+        lost: "missing", kept: "available"
+    }  # fmt: skip
+    assert ["lost" in job.split() for job in box("jobs").ok().stdout.splitlines()] == [False, True]
+    rows = box("export", "manifest", "--json").ok().lines
+    assert {row["url"]: row["availability"] for row in rows} == {lost: "missing", kept: "available"}
+    for form in (["tree", "-o", box.home / "tree"], ["sums", "-o", box.home / "sums"]):
+        ran = box("export", *form)
+        assert ran.code == 5
+        assert "1 result left out" in ran.stderr
+        assert lost in ran.stderr
+    assert os.listdir(box.home / "tree") == ["kept.bin"]
+
+    box("reconcile")
+    box("run").ok()
+    (line,) = box("status", "--json").ok().lines
+    assert (line["held"]["artifacts"], line["held"]["missing_artifacts"]) == (2, 0)
+    assert box("export", "tree", "-o", box.home / "again").code == 0
+    assert sorted(os.listdir(box.home / "again")) == ["kept.bin", "lost.bin"]

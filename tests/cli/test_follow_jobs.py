@@ -55,7 +55,7 @@ def held(box: Box, origin: Origin) -> Iterator[Held]:
 @pytest.mark.slow
 def test_the_bar_moves_when_another_process_ends_jobs(box: Box, held: Held) -> None:
     with on_terminal("get", *held.urls, *MANY, env=box.env) as terminal:
-        eventually(lambda: "12 job(s) for other workers: leased" in terminal.frames[-1], "what it waits for")
+        eventually(lambda: "12 jobs for other workers: leased" in terminal.frames[-1], "what it waits for")
         assert "0/12 items" in terminal.frames[-1]
 
         held.let_go(all_of_them=False)

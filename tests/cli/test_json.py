@@ -229,7 +229,15 @@ def test_every_schema_is_of_a_line_that_some_test_sees() -> None:
     shipped = {path.stem for path in (SOURCES / "longshore" / "cli" / "schemas").glob("*.json")}
     seen = {kind for one in CALLS.values() for kind in one.types.split()}
     seen |= {kind for _, types, _ in OTHER_FORMS.values() for kind in types.split()}
-    elsewhere = {"error", "progress", "canceled", "waiting", "stopped"}  # below, test_run, test_waiting and test_policy
+    elsewhere = {
+        "error",
+        "progress",
+        "canceled",
+        "waiting",
+        "stopped",
+        "lost",
+    }  # below, test_run, test_waiting, test_policy and
+    # test_damage
     assert shipped == seen | elsewhere
 
 

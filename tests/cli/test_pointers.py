@@ -41,6 +41,7 @@ CALLS: dict[str, list[str]] = {
         *(f"export {form} -o {{out}}/{form}" for form in DIRECTORIES),
         *(f"export {form} -o {{out}}/file-{form}" for form in FILES),
     ],
+    "runs": ["runs"],
     "retry": ["retry {failed}"],
     "cancel": ["cancel --all"],
     "replay": ["replay {job}"],

@@ -286,7 +286,7 @@ def test_a_resting_host_stays_on_the_display_until_it_is_asked_again() -> None:
 
     score.take(RunEvent("waiting", 0, facts=facts))
     (line,) = score.waiting(time.monotonic())
-    assert "41 job(s) for a.example: http_503 (the server answered 503), until 2999" in line
+    assert "41 jobs for a.example: http_503 (the server answered 503), until 2999" in line
     assert line in plain_line(score, time.monotonic())
     score.take(RunEvent("waiting", 0, facts=facts | {"until": "2020-01-01T00:00:00+00:00"}))
     assert score.waiting(time.monotonic()) == []
@@ -322,3 +322,16 @@ def test_a_person_gets_a_short_line_and_a_script_the_path(
 
     assert ("sha256:abababababab" in stream.getvalue()) is short
     assert (str(facts["path"]) in stream.getvalue()) is not short
+
+
+def test_no_end_is_estimated_for_jobs_that_no_host_answers() -> None:
+    score = ProgressCounts(total=8, started_at=0.0)
+    for number in range(2):
+        score.take(RunEvent("completed", 0, job_id=str(number), url="http://a.example/", facts={"size_bytes": 1}))
+    for number in range(2, 8):
+        score.take(RunEvent("started", 0, job_id=str(number), url="http://dead.example/"))
+    assert score.eta_s(10.0) is not None
+    facts = {"host": "dead.example", "reason": "connecting", "until": "2999-01-01T00:00:00+00:00", "jobs": 6}
+    score.take(RunEvent("waiting", 0, facts=facts))
+    assert score.eta_s(10.0) is None
+    assert "ETA" not in plain_line(score, 10.0)

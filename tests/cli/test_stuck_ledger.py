@@ -72,12 +72,12 @@ def test_a_held_ledger_is_named_while_it_is_waited_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["max-wait", "SIGTERM"])
 def test_endings_that_cannot_be_written_end_the_run_in_time(tmp_path: Path, *, stopped: bool) -> None:
-    depot, count = tmp_path / "d", 40
+    depot, count = tmp_path / "d", 160
     with Origin() as origin:
         urls = [origin.add(f"/{number}", Thing(stamped(number + 1, 200_000))) for number in range(count)]
         (tmp_path / "list").write_text("\n".join(urls))
         words = command("get", "--depot", depot, *NET, "-i", tmp_path / "list", "--max-wait", 600 if stopped else 5)
-        script = "ulimit -f 300 && exec " + " ".join(f"'{word}'" for word in words)
+        script = "ulimit -f 400 && exec " + " ".join(f"'{word}'" for word in words)
         with (tmp_path / "stderr").open("wb") as err:
             running = subprocess.Popen(["bash", "-c", script], env=environment(), stderr=err, stdout=err)
         try:

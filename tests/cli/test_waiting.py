@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from longshore.depot import Depot
 from longshore.ledger.operations.leasing import claim
+from tests.support.big_list import silent_host
 from tests.support.origin import Origin, Thing, drip, status
 from tests.support.program import invoke, schema_of
 
@@ -52,7 +54,7 @@ def test_leases_of_others_are_named(tmp_path: Path) -> None:
         with Depot(tmp_path / "d") as depot:
             assert depot.ledger.write(claim, "another machine", limit=1, ttl_s=3600)
         ran = invoke("run", "--max-wait", "5", "--depot", tmp_path / "d", *NET)
-        assert "1 job(s) for other workers: leased, until 2" in ran.stderr
+        assert "1 job for other workers: leased, until 2" in ran.stderr
         assert origin.count("/a") == 0
 
 
@@ -74,3 +76,27 @@ def test_a_get_names_only_what_its_own_jobs_wait_for(tmp_path: Path) -> None:
         ran = invoke("get", slow, ours, "--max-wait", "4", "--depot", tmp_path / "d", "--json", *NET)
         assert {line["host"] for line in ran.of("waiting")} == {ours.split("/")[2]}
         assert {line["jobs"] for line in ran.of("waiting")} == {1}
+
+
+def test_a_host_without_a_connection_is_told_with_all_its_jobs_and_the_end_of_the_attempt(tmp_path: Path) -> None:
+    with silent_host() as dead:
+        lines = "".join(f"http://{dead}/{n}\n" for n in range(12))
+        (tmp_path / "dead.txt").write_text(lines)
+        env = {"LONGSHORE_TRANSFER__CONNECT_S": "20"}
+        began = time.time()
+        options = ("--max-wait", "9", "--depot", tmp_path / "d", *NET)
+        ran = invoke("get", "-i", tmp_path / "dead.txt", "--json", *options, env=env)
+        line = next(line for line in ran.of("waiting") if line["host"] == dead)
+        assert (line["reason"], line["jobs"]) == ("connecting", 12)
+        ends_s = datetime.fromisoformat(line["until"]).timestamp() - began
+        assert 15 < ends_s < 25  # when the attempt ends, not `transfer.stall_s`
+
+
+def test_the_probe_of_a_host_speaks_for_the_jobs_that_wait(tmp_path: Path) -> None:
+    with silent_host() as dead:
+        (tmp_path / "dead.txt").write_text("".join(f"http://{dead}/{n}\n" for n in range(6)))
+        env = {"LONGSHORE_TRANSFER__CONNECT_S": "10", "LONGSHORE_HOSTS__BREAKER_COOLDOWN_S": "10"}
+        options = ("--max-wait", "18", "--depot", tmp_path / "d", *NET)
+        ran = invoke("get", "-i", tmp_path / "dead.txt", "--json", *options, env=env)
+        told = [line for line in ran.of("waiting") if line["reason"] == "connecting"]
+        assert [line["jobs"] for line in told] == [6, 6]  # the first round, and the probe

@@ -148,3 +148,31 @@ def test_completion_shows_the_public_names() -> None:
     assert set(dir(longshore)) == {*longshore.__all__, "__version__"}
     for name in longshore.__all__:
         assert getattr(longshore, name).__doc__, name
+
+
+def test_a_filter_takes_the_word_of_a_status(depot: longshore.Depot, origin: Origin) -> None:
+    depot.get([origin.add("/a", Thing(BODY)), origin.url("/gone")])
+    for wanted in (
+        longshore.JobFilter(status="failed"),
+        longshore.JobFilter(statuses=["failed", longshore.Status.CANCELED]),
+    ):
+        (job,) = depot.jobs(wanted)
+        assert job.url == origin.url("/gone")
+        assert job.status is longshore.Status.FAILED
+    for wrong in ({"status": "broken"}, {"statuses": ["failed", "broken"]}):
+        with pytest.raises(BadInput, match="not a status: 'broken'"):
+            longshore.JobFilter(**wrong)
+
+
+def test_a_place_that_has_the_bytes_is_left_as_it_is(depot: longshore.Depot, origin: Origin, tmp_path: Path) -> None:
+    (got,) = depot.get(origin.add("/a", Thing(BODY)))
+    assert got.artifact
+    target = tmp_path / "a.pdf"
+    assert depot.place(got.artifact, target) == target
+    before = target.stat().st_mtime_ns, target.stat().st_ino
+    assert depot.place(got.artifact, str(target)) == target
+    assert (target.stat().st_mtime_ns, target.stat().st_ino) == before
+    target.write_bytes(b"other!")
+    with pytest.raises(LongshoreError, match="exists already"):
+        depot.place(got.artifact, target)
+    assert target.read_bytes() == b"other!"

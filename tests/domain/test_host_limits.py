@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from longshore.domain.model import SECOND
 from longshore.domain.policy.host_limits import (
+    NEVER,
     HostFacts,
     HostUse,
     HostVerdict,
@@ -13,6 +16,7 @@ from longshore.domain.policy.host_limits import (
     given_up,
     judged,
     rests_until,
+    state_of,
 )
 from longshore.domain.settings import HostsSettings
 
@@ -74,6 +78,69 @@ def test_the_try_comes_no_later_than_the_time_to_give_up() -> None:
     for failed, until in ((100, 130), (129, 159), (131, 160), (159, 160), (160, 190), (300, 330)):
         facts = HostFacts("h", failures=9, failed_at=failed * SECOND, silent_since=since)
         assert rests_until(facts, SILENCE, failed * SECOND) == until * SECOND
+
+
+@pytest.mark.parametrize(
+    ("silences", "reason", "started", "failed", "until", "verdict"),
+    [
+        (6, "connect", 0, 30, 31, False),  # waiting for a connection was the rest: one of them tries again at once
+        (7, "connect", 0, 60, 90, True),  # and speaks for all at `give_up_s`
+        (1, "connect", 0, 30, None, False),  # one request may have been unlucky
+        (6, "connect", 29, 30, None, False),  # refused at once: they are asked again as usual
+        (6, "too_slow", 0, 30, None, False),  # connected, and silent: it may be at work
+        (2, "connect", 0, 10, None, False),
+        (4, "connect", 0, 45, 46, False),
+    ],
+)
+def test_a_host_that_no_request_could_connect_to_is_tried_by_one(
+    silences: int, reason: str, started: int, failed: int, until: int | None, verdict: bool
+) -> None:
+    """Times from 100 s on, 20 faults open the breaker otherwise."""
+    manners = HostsSettings(breaker_failures=20, breaker_cooldown_s=30, give_up_s=60)
+    at, first = (100 + failed) * SECOND, (100 + min(failed, 30)) * SECOND
+    facts = HostFacts("h", failures=silences, failed_at=at, reason=reason, silences=silences)
+    facts = replace(facts, silent_since=(100 + started) * SECOND, faulty_since=first)
+    leases = 17 if until is None else 1
+    assert allowance(facts, "me", manners, max(at, (100 + (until or 0)) * SECOND), ahead=9).leases == leases
+    if until is not None:
+        assert rests_until(facts, manners, at) == (100 + until) * SECOND
+    assert given_up(facts, manners, at) == (at if verdict else None)
+
+
+def test_the_last_try_of_an_unreachable_host_ends_when_it_is_given_up() -> None:
+    """A try takes 10 s: it begins 10 s before the time is over."""
+    manners = HostsSettings(breaker_failures=20, breaker_cooldown_s=30, give_up_s=60)
+    facts = HostFacts("h", reason="connect", failures=9, silences=9, silent_since=0, faulty_since=10 * SECOND)
+    for failed, until in ((32, 50), (45, 50), (50, 51), (59, 60), (70, 100)):
+        facts = replace(facts, failed_at=failed * SECOND)
+        assert rests_until(facts, manners, failed * SECOND) == until * SECOND
+
+
+@pytest.mark.parametrize(
+    ("facts", "state", "until"),
+    [
+        (HostFacts("h"), "ok", None),
+        (HostFacts("h", failures=4, failed_at=0), "ok", None),
+        (HostFacts("h", paused=True, cooldown_until=300 * SECOND), "paused", None),
+        (HostFacts("h", cooldown_until=300 * SECOND), "resting", 300),
+        (HostFacts("h", cooldown_until=10 * SECOND), "ok", None),
+        (HostFacts("h", failures=5, failed_at=90 * SECOND), "resting", 120),
+        (HostFacts("h", failures=5, failed_at=60 * SECOND), "resting", None),  # its one try may be under way
+        (HostFacts("h", failures=9, failed_at=90 * SECOND, silent_since=0, silences=9), "given up", 120),
+        (HostFacts("h", failures=9, failed_at=65 * SECOND, silent_since=0, silences=9), "given up", None),
+        (HostFacts("h", nameless_at=90 * SECOND), "given up", None),
+        (HostFacts("h", failures=9, failed_at=90 * SECOND, faulty_since=0), "faulty", None),
+        (
+            HostFacts("h", failures=9, failed_at=90 * SECOND, faulty_since=0, cooldown_until=NEVER - 1),
+            "resting",
+            NEVER - 1,
+        ),
+    ],
+)
+def test_a_host_has_one_state(facts: HostFacts, state: str, until: int | None) -> None:
+    found, ends = state_of(facts, SILENCE, 100 * SECOND)
+    assert found.value == state
+    assert ends in (until, until and until * SECOND)
 
 
 def test_a_name_that_does_not_exist_is_given_up_at_once() -> None:

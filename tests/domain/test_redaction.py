@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ada_url
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longshore.domain.policy.redaction import safe_source, safe_text, safe_url, says_all
+from longshore.domain.policy.redaction import safe_field, safe_source, safe_text, safe_url, says_all, without_login
 
 
 @pytest.mark.parametrize(
@@ -91,3 +92,67 @@ def test_a_url_is_whole_unless_a_limit_cuts_it_visibly() -> None:
 )
 def test_whether_a_shown_url_asks_for_the_same(url: str, *, same: bool) -> None:
     assert says_all(url) is same
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http:\\\\u:CANARY@h\\x",
+        "http:u:CANARY@h/x",
+        "http:///u:CANARY@h/x",
+        "https:/\\u:CANARY@h/x",
+        " http://u:CANARY@h/x",
+        "\x01HTTP:u:CANARY@h/x",
+        "ht\ttp://u:CAN\nARY@h/x",
+        "http://u:CANARY@x@h/y",
+        "sftp://u:CANARY@h/x",
+        "ftp:u:CANARY@h/x",
+        "https://h/x?%74oken=CANARY",
+        "https://h/x?to%6ben=CANARY",
+        "https://h/x?a=1;token=CANARY",
+        "https://h/x?next=/x?token=CANARY",
+        "https://h/x?next=%2Fx%3Ftoken%3DCANARY",
+        "https://h/x?next=https%3A%2F%2Fu%3ACANARY%40h%2Fx",
+        "https://h/x?next=https%253A%252F%252Fu%253ACANARY%2540h",
+        "https://h/x?st=CANARY&e=1",
+        "https://h/x?k=CANARY",
+        "https://h/x?a=1#token=CANARY",
+        "https://h/download/token/CANARY123/file.pdf",
+        "https://h/apikey=CANARY123/file.pdf",
+    ],
+)
+def test_secrets_are_found_where_the_parser_finds_them(url: str) -> None:
+    assert "CANARY" not in safe_url(url).replace("\n", "")
+    assert "#" in url or not says_all(url)
+    assert "CANARY" not in safe_text(f"cannot get {url.translate({9: '', 10: '', 1: '', 32: ''})} now")
+    assert safe_field(url) != url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://h/x?page=2&sort=title&t=12",
+        "https://h/search?q=a;b=c",
+        "https://h/tokens/list",
+        "https://h/authors/smith-2019/papers",
+        "https://h/a:b@c.pdf",
+        "https://h/x?q=name%40example.org",
+        "https://h/redirect?to=https%3A%2F%2Fother%2Fx%3Fpage%3D2",
+    ],
+)
+def test_what_is_not_a_secret_is_shown(url: str) -> None:
+    assert safe_url(url) == url
+
+
+@given(
+    st.text("htps:/\\@u?#. \t\n%C", max_size=30), st.sampled_from(["http:", "https:", "HtTp:", "ftp:", "wss:", "sftp:"])
+)
+def test_what_the_parser_takes_for_a_login_never_shows(text: str, scheme: str) -> None:
+    url = f"{scheme}{text}CANARY@h/"
+    try:
+        parsed = ada_url.URL(url)
+    except ValueError:
+        return
+    if "CANARY" in parsed.password + parsed.username:
+        assert "CANARY" not in safe_url(url)
+        assert "CANARY" not in without_login(url)

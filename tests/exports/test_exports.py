@@ -258,3 +258,12 @@ def test_a_package_that_fails_leaves_no_description(tmp_path: Path, form: str) -
         else:
             directory_formats.write_bag(rows(), tmp_path / "x", failing, made_at=0)
     assert [path for path in (tmp_path / "x").iterdir() if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    "url", ["http:///u:CANARY@h.example", "http:\\\\u:CANARY@h.example\\x", "https://u:CANARY@h.example/x"]
+)
+def test_no_file_name_of_a_package_holds_a_login(url: str) -> None:
+    for template in ("{name}", "{host}/{work_id}-{name}"):
+        for one in (row(1, url=url, name=None, work_id=url), row(2, url=url, name=url, work_id=f"from {url}")):
+            assert "CANARY" not in Namer(template)(one)

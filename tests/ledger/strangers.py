@@ -53,7 +53,11 @@ BY_HAND = (
         "INSERT INTO failed_releases (tenant_id, project_id, book_id, media_type, release, job_id, reason, failed_at)"
         " VALUES ('a', 'p', 'canary-book', 'audio', 'canary-release', 'canary-job', 'dns', 1)"
     ),
-    "INSERT INTO audit_log (tenant_id, project_id, at, action, target) VALUES ('a', 'p', 1, 'canary', 'canary-target')",
+    (
+        "INSERT INTO audit_log (tenant_id, project_id, at, action, target, number, hash)"
+        " VALUES ('a', 'p', 1, 'canary', 'canary-target', 1, 'canary-hash')"
+    ),
+    "INSERT INTO audit_heads (tenant_id, project_id, number, hash) VALUES ('a', 'p', 1, 'canary-hash') ON CONFLICT DO NOTHING",
     (
         "INSERT INTO request_keys (tenant_id, project_id, request_key, fingerprint, answer, created_at)"
         " VALUES ('a', 'p', 'request', 'print', '\"canary-answer\"', 1)"
@@ -83,7 +87,7 @@ class World:
         self._where = where
         self.url = "https://canary-a.example/secret"
         self.sha256, self.pointer = "ca" * 32, "a/p/ca/canary-pointer"
-        self.request = download_request(self.url, work_id="canary-work", artifact_id="canary-ref")
+        self.request = download_request(self.url, work_id="canary-work", artifact_id="canary-ref", run_id="canary-run")
         others = [download_request(f"https://canary-a.example/{n}") for n in range(4)]
         ledger.plan(OWNER, [self.request, *others])
         done, failed, self.lease, self.other, _ = ledger.claim("worker", limit=5, ttl_s=600, scope=OWNER)
@@ -109,6 +113,7 @@ class World:
                 run(text)
         self.tracked = ledger.read(torrent, OWNER, started.job_id)
         self.job_id = done.job_id
+        self.done = ledger.job(OWNER, done.job_id)
         self.job_ids = [job.job_id for job in ledger.jobs(OWNER).items]
 
     @contextmanager
@@ -195,6 +200,7 @@ class World:
         by_name: dict[str, Any] = {
             "scope": stranger,
             "tenant_id": stranger.tenant_id,
+            "tenant": stranger.tenant_id,
             "lease": lease,
             "leases": [lease],
             "moves": [Move(lease, "HEAD_DONE")],
@@ -225,8 +231,6 @@ class World:
             "seq": 0,
             "before": FAR,
             "status": Status.COMPLETED,
-            "audit_before": FAR,
-            "keys_before": FAR,
             "ttl_s": 600,
             "owner": "stranger",
             "more": 1,
@@ -244,6 +248,8 @@ class World:
             "request_key": "request",
             "fingerprint": "print",
             "job": tracked,
+            "jobs": [self.done],
+            "run_id": "canary-run",
             "notes": [Noted(tracked, PollState(), "downloading")],
             "artifacts": [NewArtifact(Blob("ab" * 32, 1, "b/p/x", "local", "text/plain"))],
             "main": 0,

@@ -146,7 +146,7 @@ def test_what_a_run_waits_for(ledger: Ledger, clock: Clock) -> None:
     one = next(one for one in ledger.claim("w", limit=9, ttl_s=60, defaults=MANNERS) if one.job.request.host == resting)
     rest = Blame(resting, "http_503", heard=True, rest_s=900.0)
     settle(ledger, one, Deferred("http_503", "x", 900.0, blames=(rest,)))
-    assert ledger.read(rests, resting, defaults=MANNERS)
+    assert ledger.read(rests, resting, HOME.tenant_id, defaults=MANNERS)
     found = {(wait.host, wait.reason): wait for wait in ledger.read(waits, HOME, "w", MANNERS)}
     assert found[resting, "http_503"].jobs == 1
     assert found[resting, "http_503"].until == clock.now + 900_000_000

@@ -18,7 +18,6 @@ USES = {
     named_rows.ArtifactRow: ("held", "job_results"),
     named_rows.EffectRow: ("effect_find", "job_effects"),
     named_rows.HostRow: ("host_facts", "host_row"),
-    named_rows.HostPageRow: ("hosts_page", "host_one", "hosts_resting"),
     named_rows.UrlVersionRow: ("url_versions",),
     named_rows.TorrentRow: ("torrent_show", "torrents_list"),
     named_rows.PurgeRow: ("purge_page",),

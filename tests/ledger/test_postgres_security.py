@@ -15,6 +15,7 @@ from longshore.domain.outcomes import Completed
 from longshore.errors import NotPermitted
 from longshore.ledger import Intent, Ledger
 from longshore.ledger.backends.postgres.backend import Postgres
+from longshore.ledger.operations import audit_log, tokens
 from longshore.ledger.transaction import Tx
 from tests.support.ledgers import build_template
 from tests.support.postgres import Cluster
@@ -73,7 +74,7 @@ def test_the_roles_cannot_log_in_or_pass_by_the_policies(postgres_cluster: Clust
         "SELECT rolname, rolcanlogin OR rolsuper OR rolbypassrls OR rolcreaterole OR rolcreatedb FROM pg_roles"
         " WHERE rolname LIKE 'longshore%' ORDER BY 1"
     )
-    assert rows == [("longshore_app", False), ("longshore_dispatcher", False)]
+    assert rows == [("longshore_app", False), ("longshore_dispatcher", False), ("longshore_service", False)]
 
 
 def test_definer_functions_are_the_dispatchers_with_a_fixed_path(postgres_ledger: str) -> None:
@@ -92,7 +93,16 @@ def test_definer_functions_are_the_dispatchers_with_a_fixed_path(postgres_ledger
 
 def test_an_unset_tenant_is_an_error_in_every_table(app: Connection) -> None:
     for name in tables(app):
-        if name in ("books", "media_assets", "torrents", "tombstones", "audit_log", "request_keys", "failure_counts"):
+        if name in (
+            "books",
+            "media_assets",
+            "torrents",
+            "tombstones",
+            "audit_log",
+            "audit_heads",
+            "request_keys",
+            "failure_counts",
+        ):
             continue  # empty here: nothing to ask about
         with pytest.raises(pg.InsufficientPrivilege, match="no tenant is set"):
             app.execute(f"SELECT * FROM {name}".encode())
@@ -116,6 +126,8 @@ def test_other_tenants_rows_are_invisible_and_unwritable(app: Connection, filled
             with app.transaction():
                 app.execute("SELECT set_config('longshore.tenant', 'a', true)")
                 assert app.execute(f"SELECT count(*) FROM {name} WHERE tenant_id <> 'a'".encode()).fetchone() == (0,)
+                if name.startswith("audit_"):
+                    continue  # nobody may delete or update there at all, as another test shows
                 assert app.execute(f"DELETE FROM {name} WHERE tenant_id = 'b'".encode()).rowcount == 0
                 assert (
                     app.execute(f"UPDATE {name} SET tenant_id = tenant_id WHERE tenant_id = 'b'".encode()).rowcount == 0
@@ -171,6 +183,47 @@ def test_a_superusers_login_is_held_by_the_policies_too(filled: str) -> None:
         backend.close()
 
 
+def test_a_workers_login_cannot_write_tokens_or_change_the_audit_log(filled: str, app: Connection) -> None:
+    with Ledger.open(filled) as service:
+        service.write(tokens.create_token, A, ["admin"])
+        service.write(audit_log.audit, A, audit_log.NewEntry("t", "post", "/x", "127.0.0.1"))
+    app.execute("SELECT set_config('longshore.tenant', 'a', false)")
+    for statement in (
+        "SELECT * FROM tokens",
+        "INSERT INTO tokens SELECT * FROM tokens",
+        "UPDATE tokens SET revoked_at = NULL",
+        "DELETE FROM tokens",
+        "UPDATE audit_log SET target = 'x'",
+        "DELETE FROM audit_log",
+        "INSERT INTO audit_log (tenant_id, project_id, at, action, number, hash) VALUES ('a', 'p', 1, 'forged', 2, '')",
+        "UPDATE audit_heads SET number = 0",
+        "DELETE FROM audit_heads",
+        "SELECT dispatch_audit_forget('a', 'p', 9000000000000000000, 10)",
+        "SELECT dispatch_audit_append('b', 'p', 1, 't', 'forged', 'x', '{}', '')",
+    ):
+        with pytest.raises(pg.InsufficientPrivilege):
+            app.execute(statement.encode())
+    app.execute("SELECT dispatch_audit_append('a', 'p', 1, 'command line', 'cancel', 'x', '{}', 'local')")
+    assert app.execute("SELECT login FROM audit_log ORDER BY number DESC LIMIT 1").fetchone() == ("postgres",)
+    with Ledger.open(filled) as service:
+        assert not service.read(audit_log.check_chain, A).broken
+
+
+def test_the_service_cannot_change_the_audit_log_either(filled: str) -> None:
+    with Ledger.open(filled) as service:
+        service.write(audit_log.audit, A, audit_log.NewEntry("t", "post", "/x", "127.0.0.1"))
+    with psycopg.connect(filled, autocommit=True) as connection:
+        connection.execute("SET ROLE longshore_service")
+        connection.execute("SELECT set_config('longshore.tenant', 'a', false)")
+        for statement in (
+            "UPDATE audit_log SET target = 'x'",
+            "DELETE FROM audit_log",
+            "UPDATE audit_heads SET number = 0",
+        ):
+            with pytest.raises(pg.InsufficientPrivilege):
+                connection.execute(statement.encode())
+
+
 @pytest.fixture
 def logins(postgres_cluster: Cluster) -> Iterator[tuple[str, str]]:
     """An owner that may make roles and is nothing more, and a login for workers."""
@@ -196,14 +249,16 @@ def test_three_logins_owner_worker_and_nobody(logins: tuple[str, str]) -> None:
         leases = ledger.claim("w", limit=5, ttl_s=60)
         assert {lease.scope for lease in leases} == {A, B}, "claim sees all tenants"
         assert sum(ledger.counts(A).values()) == 1
+        with pytest.raises(NotPermitted, match="tokens"):
+            ledger.write(tokens.create_token, A, ["admin"])
     with psycopg.connect(worker, autocommit=True) as connection:
-        for role in ("longshore_dispatcher", "plain_owner"):
+        for role in ("longshore_dispatcher", "longshore_service", "plain_owner"):
             with pytest.raises(pg.InsufficientPrivilege):
                 connection.execute(f"SET ROLE {role}".encode())
     with psycopg.connect(owner, autocommit=True) as connection, pytest.raises(pg.InsufficientPrivilege):
         connection.execute("SELECT * FROM jobs")  # FORCE: the owner is no exception
     with (
-        pytest.raises(NotPermitted, match="may not"),
+        pytest.raises(NotPermitted, match="permission denied for database"),  # it may not even connect
         Ledger.open(owner.replace("plain_owner", "plain_nobody")) as ledger,
     ):
         ledger.counts(A)

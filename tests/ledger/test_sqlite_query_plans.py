@@ -48,6 +48,7 @@ SCANS_ALLOWED = {
     "count_wrong",  # the recount reads everything, once an hour
     "jobs_forgotten",  # so does the search for what must not be
     "claims_ended",
+    "url_streaming",  # large bodies under way, through an index that has no others
     "anything_available",  # ends at the first one; asked only where the store shows nothing at all
     "purge_page",  # of a page that was read before: no more rows than it asks for
     "plan_insert",  # the foreign key's look at children is only taken when constraints are deferred: none is

@@ -12,10 +12,11 @@ from pathlib import Path
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
+import psycopg
 import pytest
 
 from longshore import failpoints
-from longshore.domain.model import Blob
+from longshore.domain.model import Blob, Scope
 from longshore.domain.settings import S3Settings, Secret, Settings
 from longshore.errors import BadInput, StoreUnavailable
 from longshore.store import Store, open_store
@@ -268,3 +269,43 @@ def test_a_reconcile_and_a_gc_abort_unfinished_uploads(weed: Weed, tmp_path: Pat
         assert b"abandoned" in weed.request("GET", f"/{bucket}", "uploads=")
         invoke(*command, env=env).ok()
         assert b"abandoned" not in weed.request("GET", f"/{bucket}", "uploads=")
+
+
+def test_rows_of_blobs_in_postgresql_are_seen_in_their_tenants_name_only(
+    postgres_cluster: Cluster, tmp_path: Path
+) -> None:
+    """Also by the login that owns the tables; an older store is secured when it is opened."""
+    postgres_cluster.execute("DROP ROLE IF EXISTS blob_owner")
+    postgres_cluster.execute("CREATE ROLE blob_owner LOGIN")
+    name = postgres_cluster.create()
+    postgres_cluster.execute(f'ALTER DATABASE "{name}" OWNER TO blob_owner')
+    where = postgres_cluster.dsn(name, user="blob_owner")
+    try:
+        open_store(where, parts=tmp_path).close()
+        postgres_cluster.execute(
+            "DROP POLICY tenant ON longshore_store.pieces", database=name
+        )  # as an older program left it
+        store = open_store(where, parts=tmp_path)
+        one, other = staged(b"one", "a"), staged(b"other", "b", scope=Scope("other", "p"))
+        publish(store, one, other)
+        assert {found.scope.tenant_id for found in store.walk()} == {SCOPE.tenant_id, "other"}
+        pointer = store.stat(SCOPE, one.sha256)
+        assert pointer is not None
+        assert store.quarantine(SCOPE, pointer.pointer, "test") is not None
+        assert [found.scope for found in store.quarantined()] == [SCOPE]
+        store.close()
+        with psycopg.connect(where, autocommit=True) as owner:
+            seen = (
+                "SELECT (SELECT count(*) FROM longshore_store.objects), (SELECT count(*) FROM longshore_store.pieces)"
+            )
+            assert owner.execute(seen).fetchone() == (0, 0)
+            owner.execute("SELECT set_config('longshore.store_tenant', 'other', false)")
+            assert owner.execute(seen).fetchone() == (1, 1)
+            assert (
+                owner.execute("DELETE FROM longshore_store.objects WHERE object_key NOT LIKE 'other/%'").rowcount == 0
+            )
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                owner.execute("UPDATE longshore_store.objects SET object_key = 'foreign/x'")
+    finally:
+        postgres_cluster.drop(name)
+        postgres_cluster.execute("DROP ROLE blob_owner")

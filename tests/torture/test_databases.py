@@ -122,9 +122,8 @@ def test_two_transactions_that_wait_for_each_other(postgres_cluster: Cluster) ->
         def touch(tx: Tx, first: str, second: str) -> None:
             tx.enter(SCOPE.tenant_id)
             tried.append(first)
-            cursor = tx._connection.cursor()  # type: ignore[attr-defined]
             for place, job_id in enumerate((first, second)):
-                cursor.execute("UPDATE jobs SET priority = priority + 1 WHERE job_id = %s", (job_id,))
+                tx.execute("UPDATE jobs SET priority = priority + 1 WHERE job_id = %(job_id)s", {"job_id": job_id})
                 if place == 0 and len(tried) <= 2:
                     meeting.wait(60)
 

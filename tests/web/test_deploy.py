@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from longshore.cli.main import entries
+from scripts import lock
 from tests.web.test_metrics import NAMES
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -62,7 +63,8 @@ def test_compose_and_scrape_files_are_yaml() -> None:
 def test_service_and_workers_share_one_ledger_and_store() -> None:
     scale = compose("compose.scale.yaml")["services"]
     places = [scale[name]["environment"] for name in ("longshore", "worker")]
-    assert places[0] == places[1]
+    assert places[0]["LONGSHORE_STORE"] == places[1]["LONGSHORE_STORE"]
+    assert len({place["LONGSHORE_LEDGER"].partition("@")[2] for place in places}) == 1
     assert scale["worker"]["command"] == ["run", "--forever", "--all-tenants"]
     bucket = places[0]["LONGSHORE_STORE"].removeprefix("s3://").partition("/")[0]
     assert scale["bucket"]["command"][-1].endswith(f"/{bucket}")
@@ -73,7 +75,7 @@ def test_service_and_workers_share_one_ledger_and_store() -> None:
 def test_every_variable_of_the_scale_file_has_an_example() -> None:
     text = (DEPLOY / "docker/compose.scale.yaml").read_text()
     wanted = set(re.findall(r"(?<!\$)\$\{(\w+)", text))
-    given = set(re.findall(r"^(\w+)=\S+$", (DEPLOY / "docker/.env.example").read_text(), re.MULTILINE))
+    given = set(re.findall(r"^(\w+)=\S*$", (DEPLOY / "docker/.env.example").read_text(), re.MULTILINE))
     assert wanted <= given
 
 
@@ -115,3 +117,62 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, timeout=60)
     ours = [line for line in done.stderr.splitlines() if str(tmp_path) in line]
     assert ours == []
+
+
+def test_the_scale_file_gives_each_login_what_it_needs_and_no_default_password() -> None:
+    text = (DEPLOY / "docker/compose.scale.yaml").read_text()
+    services = compose("compose.scale.yaml")["services"]
+    logins = {name: services[name]["environment"]["LONGSHORE_LEDGER"] for name in ("longshore", "worker", "schema")}
+    assert [re.findall(r"//(\w+):", login)[0] for login in logins.values()] == [
+        "longshore_serve", "longshore_worker", "longshore_owner",
+    ]  # fmt: skip
+    assert "IN ROLE longshore_service" in text
+    assert "IN ROLE longshore_app" in text
+    assert "longshore_owner LOGIN NOSUPERUSER" in text
+    assert "POSTGRES_USER" not in text
+    example = (DEPLOY / "docker/.env.example").read_text()
+    assert re.findall(r"^\w*PASSWORD=(\S+)$", example, re.MULTILINE) == []
+    assert {use[0] for use in re.findall(r"\$\{\w*PASSWORD(.)", text)} == {":"}, "none may be left out"
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.scale.yaml"])
+def test_containers_are_bounded_and_images_are_named_exactly(name: str) -> None:
+    for service, facts in compose(name)["services"].items():
+        if name == "compose.scale.yaml" and service == "longshore":
+            continue  # it extends the one of compose.yaml
+        assert facts["pids_limit"], service
+        assert facts["mem_limit"], service
+        assert "no-new-privileges:true" in facts["security_opt"], service
+        image = facts["image"]
+        assert image == "longshore" or re.search(r":[\w.-]*\d[\w.-]*\}$", image), f"{service}: {image}"
+        assert "latest" not in image
+
+
+def test_the_image_installs_what_is_locked_by_hash() -> None:
+    text = (DEPLOY / "docker/Dockerfile").read_text()
+    assert "--require-hashes" in text
+    assert "-r requirements/runtime.txt" in text
+    assert "--no-deps ." in text
+    assert "USER 1000:1000" in text
+
+
+def test_the_runtime_lock_and_the_list_of_components_are_current() -> None:
+    assert lock.LOCK.read_text("utf-8") == lock.lock(), "python -m scripts.lock"
+    assert lock.SBOM.read_text("utf-8") == lock.sbom(), "python -m scripts.lock"
+    entries = [one for one in lock.LOCK.read_text("utf-8").splitlines() if "==" in one]
+    parts = json.loads(lock.SBOM.read_text("utf-8"))["components"]
+    assert len(entries) == len(parts) > 20
+    assert all(part["hashes"] for part in parts), "every component has its hashes"
+    assert {"apsw", "pycurl", "psycopg", "fastapi", "obstore"} <= {part["name"] for part in parts}
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+def test_the_units_are_hardened() -> None:
+    for unit in (DEPLOY / "systemd").glob("*.service"):
+        done = subprocess.run(
+            ["systemd-analyze", "security", "--offline=true", str(unit)], capture_output=True, text=True, timeout=60
+        )
+        found = re.search(r"exposure level for \S+: ([\d.]+)", done.stdout)
+        if found is None:
+            pytest.skip("this systemd-analyze cannot judge a file")
+        assert float(found[1]) <= 2.5, done.stdout

@@ -241,3 +241,25 @@ def test_the_first_run_code_works_once_and_only_if_right(tmp_path: Path) -> None
         cookie = opened.headers["set-cookie"].partition(";")[0]
         assert client.get("/system.json", headers={"Cookie": cookie}).status == 200
         assert client.post("/first", form={"code": "right"}).status == 401
+
+
+@pytest.mark.parametrize(
+    "secret", ["http:u:CANARY@h.example/x", "https://h.example/x?%74oken=CANARY", "http:\\\\u:CANARY@h.example\\x"]
+)
+def test_no_field_of_a_job_shows_a_secret_of_a_url(site: Site, secret: str) -> None:
+    tenant = f"hidden-{sum(secret.encode())}"
+    writer = site.client("write", tenant=tenant)
+    body = {"url": secret, "work_id": secret, "artifact_id": secret, "name": secret, "run_id": f"at {secret}"}
+    made = writer.post("/api/v1/jobs", doc=body)
+    assert made.status == 202, made.text
+    job_id = made.json()["job"]["job_id"]
+    reader = site.client("read", tenant=tenant)
+    for path in (
+        f"/api/v1/jobs/{job_id}",
+        "/api/v1/jobs",
+        "/",
+        "/jobs",
+        f"/jobs/{job_id}",
+    ):
+        assert "CANARY" not in reader.get(path).text, path
+    assert "CANARY" not in made.text

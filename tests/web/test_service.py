@@ -109,6 +109,8 @@ def test_what_is_held_and_what_was_saved_is_counted_and_reconcile_agrees(ledger:
         "artifact_bytes": 300,
         "blobs": 2,
         "blob_bytes": 200,
+        "missing": 0,
+        "missing_bytes": 0,
     }
     assert ledger.reconcile_jobs().wrong_counters == 0
 

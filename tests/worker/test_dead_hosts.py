@@ -18,6 +18,7 @@ from longshore.domain.kinds import Status
 from longshore.domain.run_events import RunEvent
 from longshore.ledger.operations import hosts
 from longshore.worker.kinds.download.name_exists import hostname_of, is_unknown
+from tests.support.big_list import silent_host
 from tests.support.origin import Origin, Thing, stamped
 from tests.worker.conftest import MakeDepot
 
@@ -57,6 +58,22 @@ def test_a_dead_host_is_given_up_and_the_others_go_on(depot: Depot, origin: Orig
     assert any("has not answered since" in (job.message or "") and dead in (job.message or "") for job in jobs)
     assert sum(job.attempts for job in jobs) < 60  # a burst, then one probe per rest
     assert depot.status()[Status.FAILED] == 120
+
+
+@pytest.mark.parametrize("jobs", [1, 6, 60])
+def test_a_host_that_no_connection_reaches_is_given_up_in_time(where: str, make_depot: MakeDepot, jobs: int) -> None:
+    """A first round, and one probe that speaks for all: not rounds of all jobs until twenty requests have failed."""
+    flags = {"ledger": where} if where.startswith("postgres") else {}
+    limits = {"breaker_cooldown_s": 2.0, "give_up_s": 4.0}
+    depot = make_depot(hosts=limits, transfer={"connect_s": 2.0}, retry={"base_s": 0.05, "cap_s": 0.1}, **flags)
+    with silent_host() as dead:
+        depot.add([download_request(f"http://{dead}/{n}") for n in range(jobs)])
+        began = time.monotonic()
+        assert depot.run(max_wait_s=PATIENCE_S).failed == jobs
+        assert time.monotonic() - began < 12
+    found = depot.jobs()
+    assert sum(job.attempts for job in found) <= min(jobs, 8) + 2  # a round at `hosts.concurrency`, and the probe
+    assert all("has not answered since" in (job.message or "") for job in found)
 
 
 def test_a_slow_commit_of_the_last_failures_is_counted(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:

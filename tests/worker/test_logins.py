@@ -119,3 +119,12 @@ def test_a_job_that_is_planned_again_keeps_its_key(config: Config, origin: Origi
         assert job.request.key != download_request(url).key
         depot.get([job.request])
         assert {one.request.key for one in depot.jobs()} == {job.request.key}
+
+
+def test_each_tenant_is_sent_with_its_own_login(make_depot: MakeDepot, origin: Origin) -> None:
+    url, host = origin.add("/report", per_login), f"http://{origin.netloc}"
+    tables = {f"one@{host}": {"username": "alice"}, f"two@{host}": {"token": "bob"}}
+    for tenant, who in (("one", "alice"), ("two", "bob"), ("three", "nobody")):
+        with make_depot(credentials=tables, tenant=tenant) as depot:
+            got = depot.get([url])[0]
+            assert got.path is not None and got.path.read_bytes() == OF[who].body, tenant

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 PAGE: Final = 1_000
+_OTHERWISE: Final = {"reason": "`longshore failures` shows those that occur; docs/reference/reasons.md has all"}
 _HTTP: Final = re.compile(r"http_\d{3}\Z")
 
 
@@ -88,7 +89,7 @@ def _check_word(what: str, word: str, known: list[str], near: list[str]) -> None
 
     by_case = {one.casefold(): one for one in near}
     close = get_close_matches(word.casefold(), by_case, n=1, cutoff=0.5)
-    hint = f"did you mean {by_case[close[0]]}?" if close else f"there are {', '.join(known)}"
+    hint = f"did you mean {by_case[close[0]]}?" if close else _OTHERWISE.get(what) or f"there are {', '.join(known)}"
     raise BadInput(f"unknown {what} {word!r}", hint=hint)
 
 

@@ -117,12 +117,25 @@ def running(function: F) -> F:
 def apply_running(call: Call, how: dict[str, Any]) -> None:
     """Put the options that are short forms of settings into the call."""
     transfer = {"concurrency": how.pop("jobs"), "max_rate": how.pop("limit_rate")}
+    _check_rate(transfer["max_rate"])
     if chosen := {name: value for name, value in transfer.items() if value is not None}:
         call.flags["transfer"] = call.flags.get("transfer", {}) | chosen
     if (file := how.pop("cookies")) is not None:
         call.flags["network"] = call.flags.get("network", {}) | {"cookies": os.path.abspath(file)}
     if how["offline"]:
         call.flags["offline"] = True
+
+
+def _check_rate(text: str | None) -> None:
+    """Name the option that is wrong, not the setting that it stands for."""
+    if text is None:
+        return
+    from longshore.domain.policy.max_rate import parse_max_rate
+
+    try:
+        parse_max_rate(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error).removeprefix("max_rate "), param_hint="--limit-rate") from None
 
 
 def common(function: F) -> F:

@@ -8,10 +8,16 @@ import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from longshore.depot.async_depot import AsyncDepot
+from longshore.depot.custom_jobs import Submitter
+from longshore.depot.get import Getter
+from longshore.depot.maintenance.depot_methods import Maintenance
+from longshore.depot.queries import Queries
+from longshore.depot.runner import Runner
 from longshore.depot.torrents import SyncTorrents
+from longshore.depot.uploads import Uploads
 from longshore.worker.kinds.custom.async_handler import end_tasks
 
 if TYPE_CHECKING:
@@ -52,8 +58,20 @@ async def _without_leftovers(work: Coroutine[Any, Any, T]) -> T:
                 asyncio._unregister_task(task)  # documented for other implementations of tasks
 
 
-def driven(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Return the synchronous variant of a method of the async core."""
+def driven(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Depot, P], T]:
+    """Return the synchronous variant of a method of the async core, with its signature and documentation."""
+    name = method.__name__
+
+    @wraps(method)
+    def call(self: Depot, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        work: Coroutine[Any, Any, T] = getattr(self.aio, name)(*args, **kwargs)
+        return drive(work)
+
+    return call
+
+
+def bound(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """Return the synchronous variant of a method of an object."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -62,8 +80,36 @@ def driven(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     return call
 
 
+def direct(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]], name: str
+) -> Callable[Concatenate[Depot, P], T]:
+    """Return the variant of a method that works in the calling thread: `name` of the core does the same without a loop."""
+
+    @wraps(method)
+    def call(self: Depot, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        done: T = getattr(self.aio, name)(*args, **kwargs)
+        return done
+
+    return call
+
+
 class Depot:
-    """One installation, opened; a context manager. `AsyncDepot` documents the methods."""
+    """One installation, opened; a context manager. Its methods are those of `AsyncDepot`, each run to completion.
+
+    `scope` is the tenant and project of the settings unless a call names another one.
+    """
+
+    add, run = driven(Runner.add), driven(Runner.run)
+    get = driven(Getter.get)
+    submit, replay = driven(Submitter.submit), driven(Submitter.replay)
+    status, jobs, artifacts = driven(Queries.status), driven(Queries.jobs), driven(Queries.artifacts)
+    show, failures, runs = driven(Queries.show), driven(Queries.failures), driven(Queries.runs)
+    cancel, retry = driven(Queries.cancel), driven(Queries.retry)
+    verify, reconcile = driven(Maintenance.verify), driven(Maintenance.reconcile)
+    gc, prove = driven(Maintenance.gc), driven(Maintenance.prove)
+    delete, backfill = driven(Maintenance.delete), driven(Maintenance.backfill)
+    place = direct(Maintenance.place, "place_blocking")
+    put, adopt = driven(Uploads.put), driven(Uploads.adopt)
 
     def __init__(
         self,
@@ -77,29 +123,7 @@ class Depot:
         self.aio = AsyncDepot.open(path, settings=settings, create=create, store_lost=store_lost, **flags)
         self.settings, self.scope = self.aio.settings, self.aio.scope
         self.ledger, self.store = self.aio.ledger, self.aio.store
-        self.add = driven(self.aio.add)
-        self.get = driven(self.aio.get)
-        self.run = driven(self.aio.run)
-        self.verify = driven(self.aio.verify)
-        self.reconcile = driven(self.aio.reconcile)
-        self.place = self.aio.place_blocking
-        self.prove = driven(self.aio.prove)
-        self.submit = driven(self.aio.submit)
-        self.replay = driven(self.aio.replay)
-        self.cancel = driven(self.aio.cancel)
-        self.retry = driven(self.aio.retry)
-        self.status = driven(self.aio.status)
-        self.jobs = driven(self.aio.jobs)
-        self.artifacts = driven(self.aio.artifacts)
-        self.show = driven(self.aio.show)
-        self.failures = driven(self.aio.failures)
-        self.runs = driven(self.aio.runs)
-        self.gc = driven(self.aio.gc)
-        self.torrents = SyncTorrents(self.aio.torrents, driven)
-        self.delete = driven(self.aio.delete)
-        self.backfill = driven(self.aio.backfill)
-        self.put = driven(self.aio.put)
-        self.adopt = driven(self.aio.adopt)
+        self.torrents = SyncTorrents(self.aio.torrents, bound)
 
     def close(self) -> None:
         """Finish queued writes and release all resources."""

@@ -40,7 +40,7 @@ _CONTAINERS: Final = frozenset(
 def safe_name(text: str, *, fallback: str = "file") -> str:
     """Return one path component that cannot leave its directory, is not hidden and has no control characters."""
     text = _UNSAFE.sub("_", unicodedata.normalize("NFC", text)).strip(" .")
-    if not text or _RESERVED.match(text):
+    if not text or text[0] == "-" or _RESERVED.match(text):  # a program would take a leading dash for an option
         text = f"_{text}" if text else fallback
     while len(text.encode()) > _LONGEST_BYTES:
         stem, dot, ext = text.rpartition(".")

@@ -110,6 +110,11 @@ class Job:
     bytes_total: int | None = None
     results: tuple[str, ...] = ()  # artifact ids; read only where jobs are looked up or listed
 
+    @property
+    def url(self) -> str | None:
+        """The URL of the request, if it has one."""
+        return self.request.url
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:

@@ -18,6 +18,7 @@ class Blame:
     heard: bool = False  # it answered
     rest_s: float | None = None  # Retry-After: the whole host rests
     nameless: bool = False  # the resolver says that the name does not exist
+    waited_s: float = 0.0  # for a connection, in vain
 
 
 @dataclass(frozen=True, slots=True)

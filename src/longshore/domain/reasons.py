@@ -59,7 +59,13 @@ _ALL: Final = (
         "redirects go in circles or are too many",
         "open the URL in a browser; it may need a session",
     ),
-    Reason("dns", _T, "the host's name cannot be resolved", "check the name and the resolver", host_fault=True),
+    Reason(
+        "dns",
+        _T,
+        "the host's name cannot be resolved; a name that does not exist is definite and not tried again",
+        "check the name and the resolver",
+        host_fault=True,
+    ),
     Reason("connect", _T, "no connection to the host", "check that the host is up and the port open", host_fault=True),
     Reason(
         "proxy_refused", _T, "the proxy does not connect to the host", "check network.proxy and what the proxy allows"
@@ -159,6 +165,12 @@ _ALL: Final = (
     Reason("missing_external_job", _P, "the torrent is gone from the client", "add it again"),
     Reason("external_error", _P, "the torrent client reports an error", "see the client"),
     Reason("external_refused", _P, "the torrent client did not take the torrent", "check the client's log"),
+    Reason(
+        "not_adopted",
+        Kind.POLICY,
+        "the torrent client has this torrent already, and no job of this tenant added it",
+        "the operator allows it with qbittorrent.adopt_foreign",
+    ),
     Reason("external_stalled", _P, "the torrent made no progress for too long", "look for seeds"),
     Reason("unsafe_path", _P, "a file of the torrent leads out of its directory", "look at the client's files"),
     Reason("bad_torrent", _P, "the source is not a torrent", "check the source"),

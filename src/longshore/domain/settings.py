@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn, Self
 
 if TYPE_CHECKING:
@@ -224,7 +225,11 @@ class HostsSettings(Section):
 
     concurrency: int = key(8, "connections to one host at the same time", least=1)
     rate_per_s: float = key(0.0, "requests per second to one host; 0 = no limit outside profiles", least=0)
-    breaker_failures: int = key(20, "failures in a row before a host rests (truncation does not count)", least=1)
+    breaker_failures: int = key(
+        20,
+        "failures in a row before a host rests (truncation does not count); two that waited for a connection are enough",
+        least=1,
+    )
     breaker_cooldown_s: float = key(30.0, "how long it rests then", least=0)
     give_up_s: float = key(
         60.0,
@@ -357,6 +362,9 @@ class QbittorrentSettings(Section):
     stall_s: float = key(0.0, "how long a torrent may make no progress; 0 = for ever", least=0)
     metadata_s: float = key(0.0, "how long a magnet may wait for its metadata; 0 = for ever", least=0)
     hardlink: bool = key(True, "take finished files by hard link where that is possible")
+    adopt_foreign: bool = key(
+        False, "use torrents that the client already has, also those that no job of the same tenant added"
+    )
     max_torrent_bytes: int = key(10 * MIB, "largest .torrent file that is read", least=1024)
     timeout_s: float = key(20.0, "longest time for one answer of the client", least=0.001)
 
@@ -390,11 +398,24 @@ class ServeSettings(Section):
     min_upload_bytes_s: float = key(100.0, "slowest body of a request, measured over 10 seconds", least=0)
     requests_per_token: int = key(200, "requests of one token and its sessions at the same time", least=1)
     waits_per_token: int = key(64, "those of them that wait for a job (`?wait=`)", least=1)
+    tls_certificate: str | None = key(None, "PEM file with its certificate chain; it then speaks HTTPS only")
+    tls_key: str | None = key(None, "PEM file with the certificate's key; none: it is in the certificate's file")
+    trusted_proxies: tuple[str, ...] = key(
+        (), "addresses (CIDRs) of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed"
+    )
+    session_idle_s: float = key(
+        7200.0, "how long a dashboard session may be unused before it ends; 0 = 12 hours", least=0
+    )
+    audit_reads: bool = key(True, "write to the audit log who reads the bytes of which artifact")
     log_level: str = key("info", "least level that it logs: `debug`, `info`, `warning` or `error`")
     log_format: str = key("text", "how it logs: `text`, or `json` lines")
 
     def check(self) -> None:
-        """Raise ValueError for a level or a format that does not exist."""
+        """Raise ValueError for a level or a format that does not exist, a key without a certificate, or a bad address."""
+        if self.tls_key and not self.tls_certificate:
+            raise ValueError("tls_key needs tls_certificate")
+        for text in self.trusted_proxies:
+            ip_network(text, strict=False)
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise ValueError(f"log_level is debug, info, warning or error, not {self.log_level!r}")
         if self.log_format not in ("text", "json"):

@@ -33,11 +33,18 @@ def _written(path: Path) -> Iterator[TextIO]:
     """Write a temporary file and rename it when it is complete; remove it on failure."""
     unborn = path.with_name(f".{path.name}.new")
     try:
-        with open(unborn, "w", encoding="utf-8") as out:
+        with new_file(unborn) as out:
             yield out
         unborn.replace(path)
     finally:
         unborn.unlink(missing_ok=True)
+
+
+def new_file(path: Path) -> TextIO:
+    """Create a file under a temporary name; a link or a file that somebody put there is removed, never written through."""
+    path.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return open(os.open(path, flags, 0o666), "w", encoding="utf-8")
 
 
 def link_tree(
@@ -90,12 +97,15 @@ def write_bag(
             count, total = count + 1, total + (row.size_bytes or 0)
     if place is not None:
         (target / "fetch.txt").unlink()
-    (target / "bagit.txt").write_text("BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n", encoding="utf-8")
+    with _written(target / "bagit.txt") as out:
+        out.write("BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n")
     info = f"Bag-Software-Agent: longshore\nBagging-Date: {str(instant(made_at))[:10]}\nPayload-Oxum: {total}.{count}\n"
-    (target / "bag-info.txt").write_text(info, encoding="utf-8")
+    with _written(target / "bag-info.txt") as out:
+        out.write(info)
     tags = sorted(name for name in os.listdir(target) if name.endswith(".txt"))
     lines = [f"{_digest(target / name)}  {name}\n" for name in tags]
-    (target / "tagmanifest-sha256.txt").write_text("".join(lines), encoding="utf-8")
+    with _written(target / "tagmanifest-sha256.txt") as out:
+        out.write("".join(lines))
     return count
 
 
@@ -110,7 +120,7 @@ def write_crate(
     """Write an RO-Crate: the files and one JSON-LD description, which is streamed as well."""
     published = published or Published()
     _fresh(target)
-    namer, paths, count = Namer(), UsedNames(), 0
+    namer, paths, count = Namer(reserved=("ro-crate-metadata.json",)), UsedNames(), 0
     with _written(target / "ro-crate-metadata.json") as out:
         out.write('{"@context":"https://w3id.org/ro/crate/1.1/context","@graph":[\n')
         about = {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Final
 
 from longshore.domain.file_names import safe_name, url_name, url_path, with_hash
 from longshore.domain.name_template import PLAIN, NamedFile, check_template, expand
-from longshore.exports.manifest_rows import ManifestRow
+from longshore.domain.policy.redaction import safe_field, without_login
+from longshore.exports.manifest_rows import ManifestRow, Rows
 from longshore.exports.used_names import UsedNames
 
 FOLDER: Final = "/"  # owner of a name that is a directory's
@@ -18,8 +19,9 @@ FOLDER: Final = "/"  # owner of a name that is a directory's
 def display_name(row: ManifestRow) -> str:
     """Return the name that a user expects: the job's name, else the URL's last segment, else the hash."""
     if row.name:
-        return safe_name(row.name)
-    last = "" if url_path(row.url).endswith("/") else url_name(row.url)
+        return safe_name(str(safe_field(row.name)))
+    url = without_login(row.url) if row.url else row.url
+    last = "" if url_path(url).endswith("/") else url_name(url)
     return safe_name(last) if last else str(row.sha256)
 
 
@@ -35,24 +37,33 @@ class Origin:
 Origins = Callable[[ManifestRow], Origin | None]
 
 
+def with_file_names(rows: Rows) -> Rows:
+    """Name each stored result as `export tree` and SHA256SUMS do, so that the manifest maps URLs to files."""
+    namer = Namer()
+    for row in rows:
+        yield replace(row, name=namer(row)) if row.sha256 and row.availability == "available" else row
+
+
 class Namer:
     """Build each row's path from a template; add the hash to a duplicate name.
 
     Without a template, the files of a torrent keep their folders.
     """
 
-    def __init__(self, template: str = PLAIN, origins: Origins = lambda _: None) -> None:
+    def __init__(self, template: str = PLAIN, origins: Origins = lambda _: None, reserved: Iterable[str] = ()) -> None:
         check_template(template)
         self._template, self._origins = template, origins
         self._taken = UsedNames()
+        for name in reserved:
+            self._taken.owner(name, "")
 
     def __call__(self, row: ManifestRow) -> str:
         """Return the relative path of a row."""
         origin = self._origins(row)
         file = NamedFile(
             name=display_name(row),
-            url=row.url,
-            work_id=row.work_id,
+            url=without_login(row.url) if row.url else row.url,
+            work_id=safe_field(row.work_id),
             sha256=row.sha256 or "",
             content_type=row.content_type,
             artifact_id=row.artifact_id or "",

@@ -30,6 +30,7 @@ class ManifestRow:
     attempts: int
     created_at: int
     completed_at: int | None
+    availability: str | None = None  # of the result: available, or missing (lost or damaged)
     facts: dict[str, Any] = field(default_factory=dict)  # telemetry of the last attempt
     mirrors: tuple[str, ...] = ()
     expected_sha256: str | None = None

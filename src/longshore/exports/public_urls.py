@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from longshore.domain.policy.redaction import safe_url, says_all, without_login
+from longshore.domain.policy.redaction import safe_text, safe_url, says_all, without_login
 
 
 @dataclass(slots=True)
@@ -31,4 +31,4 @@ class Published:
     def name(self, name: str) -> str:
         """Return the name of a work, which may be its URL, without secrets."""
         plain = without_login(name)
-        return safe_url(plain) if self.no_secrets and "://" in plain else plain
+        return safe_text(plain, limit=None) if self.no_secrets else plain

@@ -62,6 +62,7 @@ def row_of(entry: Entry) -> ManifestRow:
         attempts=entry.attempts,
         created_at=entry.created_at,
         completed_at=entry.completed_at,
+        availability=entry.availability,
         mirrors=entry.mirrors,
         expected_sha256=entry.expect.sha256,
         expected_size_bytes=entry.expect.size_bytes,

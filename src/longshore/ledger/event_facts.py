@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from longshore.domain.policy.redaction import safe_text
+from longshore.domain.policy.redaction import may_hold_url, safe_text
 from longshore.ledger.rows import encoded
 
 
 def facts_text(facts: dict[str, Any]) -> str:
     """Write facts; URLs in them lose credentials and signatures."""
     text = encoded(facts)
-    return encoded(redacted(facts)) if "://" in text else text
+    return encoded(redacted(facts)) if may_hold_url(text) else text
 
 
 def redacted(value: Any) -> Any:
     """Return the same value with every URL in it made safe to show."""
     if isinstance(value, str):
-        return safe_text(value, limit=None) if "://" in value else value
+        return safe_text(value, limit=None)
     if isinstance(value, dict):
         return {key: redacted(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -22,7 +22,7 @@ import apsw
 from longshore import failpoints
 from longshore.errors import Damaged, NoDepot, SchemaMismatch, Unavailable
 from longshore.ledger.backends.sqlite.backend import lock_path
-from longshore.ledger.backends.sqlite.connection import connect, translated, wall_clock
+from longshore.ledger.backends.sqlite.connection import add_functions, connect, translated, wall_clock
 from longshore.ledger.backends.sqlite.readonly import open_readonly
 from longshore.ledger.ids import new_id
 from longshore.ledger.statements import Dialect, statements
@@ -111,6 +111,7 @@ def fill_sqlite(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_CLOEXEC, 0o600))
         connection = apsw.Connection(str(path))
         try:
+            add_functions(connection)
             connection.execute("PRAGMA journal_mode = wal; PRAGMA synchronous = 2")
             connection.execute("BEGIN EXCLUSIVE")
             for step in migrations("sqlite"):
@@ -131,6 +132,7 @@ def fill_sqlite(path: Path) -> None:
 def apply(connection: apsw.Connection) -> list[int]:
     """Apply what is missing, each step in one transaction with its version row."""
     done = []
+    add_functions(connection)
     for step in migrations("sqlite")[version_of(connection) :]:
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -211,6 +213,7 @@ def drift_sqlite(connection: apsw.Connection) -> list[str]:
     """Return what differs from the schema that the migrations make."""
     version = version_of(connection)
     wanted = apsw.Connection(":memory:")
+    add_functions(wanted)
     for step in migrations("sqlite")[:version]:
         wanted.execute(step.text)
     need, have = _objects(wanted), _objects(connection)

@@ -172,19 +172,7 @@ class HostRow(NamedTuple):
     silences: int
     nameless_at: Micros | None
     faulty_since: Micros | None
-
-
-class HostPageRow(NamedTuple):
-    """`hosts_page`: a host as it is listed."""
-
-    host: str
-    concurrency: int | None
-    rate_per_s: float | None
-    paused: int
-    cooldown_until: Micros | None
-    failures: int
-    failed_at: Micros | None
-    reason: str | None
+    cooldown_tenant: str | None
 
 
 class UrlVersionRow(NamedTuple):

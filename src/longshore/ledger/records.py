@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from longshore.domain.model import JobRequest, Lease, Micros, Status
+from longshore.domain.policy.host_limits import HostFacts
 
 EffectClass = Literal["transactional", "keyed", "verifiable", "opaque"]
 EffectState = Literal["intended", "confirmed", "failed", "in_doubt", "abandoned"]
@@ -127,6 +128,7 @@ class Host:
     failed_at: Micros | None
     reason: str | None
     in_flight: int
+    facts: HostFacts  # what decides its state
 
 
 @dataclass(frozen=True, slots=True)

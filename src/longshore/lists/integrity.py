@@ -17,6 +17,7 @@ from longshore.errors import BadInput
 from longshore.lists.compression import MAGICS
 from longshore.lists.lines import Blocks
 
+_LARGEST_TOKEN: Final = 1 << 20
 PARQUET: Final = b"PAR1"
 _ROOT: Final = re.compile(
     rb"(?>(?:<\?[^>]*>|<!--.*?-->|\s)*)<(!doctype\s+html|[a-z][\w:.-]*)", re.IGNORECASE | re.DOTALL
@@ -108,10 +109,14 @@ def _read_blocks(blocks: Blocks) -> None:
 def _read_markup(blocks: Iterable[bytes]) -> None:
     parser = expat.ParserCreate()
     declared: list[str] = []
+    fed = 0
     parser.StartDoctypeDeclHandler = lambda *_: declared.append("doctype")
     try:
         for block in blocks:
             parser.Parse(block, False)
+            fed += len(block)
+            if fed - parser.CurrentByteIndex > _LARGEST_TOKEN:  # the parser begins each again with every block
+                raise BadInput(f"the XML has a tag or a text of more than {_LARGEST_TOKEN >> 20} MiB")
             if declared:
                 return  # the reader rejects it with its own message, before any job
         parser.Parse(b"", True)

@@ -7,12 +7,12 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, BinaryIO, Final
 
-from longshore.domain.identity.requests import download_request
+from longshore.domain.identity.requests import check_fetched, download_request
 from longshore.domain.kinds import kind_of
 from longshore.domain.model import JobRequest
 from longshore.errors import BadInput
@@ -45,6 +45,8 @@ from longshore.lists.record_fields import (
 from longshore.lists.scholarly_works import NoFile, bare_doi, doi_of, openalex_work, unpaywall_work
 
 Make = Callable[[Record], JobRequest]
+EXPANDED_BYTES: Final = 256 << 20  # of one column of a row group, if it is also many times what is stored
+EXPANSION: Final = 100
 _FORMULA: Final = re.compile(r"'+[=+\-@]")  # how Longshore's CSV escapes formulas
 
 
@@ -99,7 +101,7 @@ def _plain(record: Record) -> JobRequest:
         known.setdefault("work_id", doi.work_id)
     if digests := [(name, _text(name, record[name])) for name in OTHER_DIGESTS if record.get(name)]:
         known["digests"] = digests
-    return download_request(url.strip(), **known)
+    return check_fetched(download_request(url.strip(), **known))
 
 
 def _text(name: str, value: object) -> str:
@@ -300,9 +302,17 @@ def read_parquet(
         file = parquet.ParquetFile(stream, page_checksum_verification=True)
         check_heading(file.schema_arrow.names)
         columns = _parquet_columns(file, unknown, url_column)
+        _check_expansion(file, columns)
+        stream.seek(0, io.SEEK_SET)
+        texts = [
+            field.name
+            for field in file.schema_arrow
+            if pa.types.is_string(field.type) or pa.types.is_binary(field.type)
+        ]
+        file = parquet.ParquetFile(stream, page_checksum_verification=True, read_dictionary=texts)
         make = partial(request_of, url_column=url_column)
         for batch in file.iter_batches(batch_size=2048, columns=columns):
-            for record in batch.to_pylist():
+            for record in _records(batch):
                 number += 1
                 made = _attempt(number, record, make)
                 yield replace(made, text=_as_json(record)) if type(made) is BadLine else made
@@ -310,6 +320,35 @@ def read_parquet(
         raise
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:  # e.g. text that is not UTF-8
         raise BadInput(f"the Parquet file is damaged after row {number}: {str(error)[:300]}") from None
+
+
+def _check_expansion(file: Any, columns: Sequence[str]) -> None:
+    """Refuse a file whose columns become very large when they are decompressed."""
+    for number in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(number)
+        for column in (group.column(place) for place in range(group.num_columns)):
+            if column.path_in_schema.partition(".")[0] not in columns:
+                continue
+            whole, stored = column.total_uncompressed_size, max(1, column.total_compressed_size)
+            if whole > EXPANDED_BYTES and whole > stored * EXPANSION:
+                raise BadInput(f"the Parquet column {column.path_in_schema[:100]!r} expands to {whole:,} bytes")
+
+
+def _records(batch: Any) -> Iterator[Record]:
+    """Yield the rows of a batch. Equal texts are stored once: as many rows at a time as their texts fit into memory."""
+    longest = 1
+    for column in batch.columns:
+        if hasattr(column, "dictionary") and len(column.dictionary):
+            longest = max(longest, column.dictionary.nbytes // len(column.dictionary), _longest(column.dictionary))
+    rows = max(1, min(batch.num_rows, EXPANDED_BYTES // 8 // longest))
+    for start in range(0, batch.num_rows, rows):
+        yield from batch.slice(start, rows).to_pylist()
+
+
+def _longest(texts: Any) -> int:
+    from pyarrow import compute
+
+    return compute.max(compute.binary_length(texts)).as_py() or 0
 
 
 def _parquet_columns(file: Any, unknown: Counter[str] | None, url_column: str | None) -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from longshore.domain.identity.requests import download_request, plain_request
+from longshore.domain.identity.requests import check_fetched, download_request, plain_request
 from longshore.domain.model import JobRequest
 from longshore.errors import BadInput, NotAUrl
 from longshore.lists.lines import BadLine, agreed, text_lines
@@ -98,7 +98,7 @@ class _Item:
             mirrors = [mirror.strip() for mirror in mirrors if mirror.strip()]
             if "digests" in options:
                 options["digests"] = agreed(options["digests"])
-            return download_request(url.strip(), mirrors=mirrors, **options)
+            return check_fetched(download_request(url.strip(), mirrors=mirrors, **options))
         except NotAUrl as error:
             if " " in self.line:
                 return BadLine(self.number, f"{error} (mirrors are separated by TAB)")

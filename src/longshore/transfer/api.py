@@ -17,6 +17,7 @@ class FetchRequest:
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()  # sent only to the URL's own origin
+    tenant: str = ""  # whose credentials are sent; requests with secrets share no connection with another tenant's
     start: int = 0
     end: int | None = None  # inclusive
     if_range: str | None = None
@@ -25,7 +26,13 @@ class FetchRequest:
     max_bytes: int | None = None  # of the whole object; None: the setting
     deadline_s: float | None = None
     on_hop: Callable[[str], Awaitable[bool]] | None = None  # requests a slot of another host
+    on_sent: Callable[[str], None] | None = None  # gets the host to which a request is about to be sent
     cancel: asyncio.Event | None = None  # cancelling the task does the same, and is cheaper
+
+    def sent(self, host: str) -> None:
+        """Report that there is a connection to this host, and the request goes out."""
+        if self.on_sent is not None:
+            self.on_sent(host)
 
     @property
     def ranged(self) -> bool:

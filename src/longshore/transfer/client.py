@@ -179,7 +179,7 @@ class Transfer:
         line: EasyHandle | None = None
         well = False
         try:
-            line = self._line(target)
+            line = self._line(target, ask.tenant)
             line.use_http1(target.host in self._http1)
             most = self._most(ask)
             try:
@@ -189,7 +189,7 @@ class Transfer:
                 self._note_version(target.host, refused=line.requests.repeated)
                 if line.unclean or error.reason == "protocol_error":
                     self._unclean.add(target.host)
-                if not line.unclean:
+                if not (line.unclean or line.foreign):
                     raise
                 await line.run(ask, target, headers, sink=sink, hops=hops, max_bytes=most, fresh=True)
             well = True
@@ -211,20 +211,20 @@ class Transfer:
         else:
             self._http1.discard(host)
 
-    def _line(self, target: Target) -> EasyHandle:
+    def _line(self, target: Target, tenant: str) -> EasyHandle:
         if self._closed:
             raise Reasoned("interrupted", "the transfer is closed")
         if self.proxy is not None:
             self._check_by_name(target)
         self._watchdog.wake()
         if target.scheme not in ("http", "https"):
-            return self._file(target)
+            return self._file(target, tenant)
         if self._idle:
             return self._idle.pop()
         return EasyHandle(self._reactor, self._settings, self.policy, self._ca_file, self.rate)
 
-    def _file(self, target: Target) -> RemoteFile:
-        credential = target.credential or self._credential(target)
+    def _file(self, target: Target, tenant: str) -> RemoteFile:
+        credential = target.credential or self._credential(target, tenant)
         for line in self._idle_files:
             if target.scheme == "sftp" and line.identity == (target.host, credential):
                 self._idle_files.remove(line)
@@ -259,7 +259,7 @@ class Transfer:
 
     def _headers(self, ask: FetchRequest, target: Target, *, own: bool, cookies: Cookies | None) -> list[HeaderLine]:
         """Return the header lines for one hop: the job's headers only for its origin, secrets only for their host."""
-        credential = target.credential or self._credential(target)
+        credential = target.credential or self._credential(target, ask.tenant)
         plain = not ask.headers and not ask.ranged and not ask.conditional and not self._cookies
         if plain and credential is None and cookies is None:
             return _PLAIN
@@ -285,10 +285,10 @@ class Transfer:
         pairs = self._cookies.pairs(url, time.time()) | (cookies.pairs(url) if cookies else {})
         return f"Cookie: {'; '.join(f'{name}={value}' for name, value in pairs.items())}" if pairs else None
 
-    def _credential(self, target: Target) -> Credential | None:
+    def _credential(self, target: Target, tenant: str) -> Credential | None:
         if not self._credentials:
             return None
-        return credential_for(self._credentials, target.scheme, target.host, target.hostname)
+        return credential_for(self._credentials, target.scheme, target.host, target.hostname, tenant)
 
     async def _hop(self, ask: FetchRequest, current: Target, head: Head, count: int) -> Target:
         if count > self._limits.max_redirects:

@@ -24,7 +24,7 @@ from longshore.transfer.curl_errors import failure
 from longshore.transfer.curl_options import http_version, request_target, set_constant_options
 from longshore.transfer.descriptor_gate import NO_DESCRIPTOR, no_descriptor_left
 from longshore.transfer.direct_receive import FROM, WORTH, DirectReceive, Open, has_room
-from longshore.transfer.header_lines import HeaderLine
+from longshore.transfer.header_lines import HeaderLine, has_secrets
 from longshore.transfer.kept_connections import KeptConnection
 from longshore.transfer.multi_loop import Reactor
 from longshore.transfer.oversized_body import overrun
@@ -55,9 +55,8 @@ class EasyHandle:
         self._policy = policy
         self.lines: list[bytes] = []
         self._sent_headers: list[HeaderLine] | None = None
-        self._sent_nobody = False
+        self._sent_nobody = self._sent_exactly = False
         self._sent_fresh = self.secure = False
-        self._sent_exactly = False
         self._sent_most = -1
         self._sent_http1 = False
         self._done: asyncio.Future[None] | None = None
@@ -76,6 +75,7 @@ class EasyHandle:
         self.no_socket = ""
         self.starved = False  # no descriptor was available for a socket
         self.unclean = False  # the reused connection had unread bytes: they are not the answer
+        self.foreign = False  # the reused connection carried another tenant's secrets, or this request has some
         self._reused: KeptConnection | None = None  # until the first header line
         self.moved = (0.0, -1)  # time and position of the last progress that the watchdog saw
         self.pace = (0.0, 0)  # start of the speed window
@@ -145,7 +145,12 @@ class EasyHandle:
 
     def _about_to_send(self, _peer: str, own: str, _peer_port: int, own_port: int) -> int:
         """Allow libcurl to send on the chosen connection, unless that has unread bytes or the request was sent before."""
-        kept = self._reactor.kept.take((own, own_port), self.easy)
+        place = own, own_port
+        if not self._reactor.kept.may_use(place, self.ask.tenant, has_secrets(self._sent_headers), new=self.opened > 0):
+            self.foreign = True
+            return int(pycurl.PREREQFUNC_ABORT)
+        kept = self._reactor.kept.take(place, self.easy)
+        self.ask.sent(self.target.host)
         if kept is not None and not kept.is_quiet():
             self.unclean = True
         elif self.target.scheme not in _HTTP or self.requests.may_send(on_kept=not self.opened):

@@ -16,6 +16,19 @@ from longshore.domain.transfer.credentials import Credential
 from longshore.errors import BadInput
 
 HeaderLine = str | bytes
+# Fields that hold no secret; any other field of a request may.
+_HARMLESS: Final = frozenset(
+    (
+        "accept",
+        "accept-encoding",
+        "accept-language",
+        "if-modified-since",
+        "if-none-match",
+        "if-range",
+        "range",
+        "user-agent",
+    )
+)
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -61,3 +74,9 @@ def check_header_values(user_agent: str, credentials: Mapping[str, Credential]) 
         texts = [text for pair in credential.headers for text in pair]
         if any(_CONTROL.search(text) for text in (*texts, credential.token or "")):
             raise BadInput(f"the credentials of {host} have control characters")
+
+
+def has_secrets(lines: Iterable[HeaderLine] | None) -> bool:
+    """Return whether a request's header lines may hold a secret."""
+    names = ((as_bytes(line) if isinstance(line, str) else line).partition(b":")[0] for line in lines or ())
+    return any(name.rstrip(b";").strip().lower().decode("latin-1") not in _HARMLESS for name in names)

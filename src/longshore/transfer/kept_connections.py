@@ -67,6 +67,7 @@ class KeptConnections:
     def __init__(self) -> None:
         self._sockets: dict[Place, int] = {}
         self._users: dict[Place, Any] = {}  # the easy handle of the last request on a connection
+        self._owners: dict[Place, tuple[str, bool]] = {}  # the tenant of the last request, and whether any had secrets
         self.sent_on: list[int] = []  # used again with TLS, not yet read since the request was sent
 
     def left(self, easy: Any) -> bool:
@@ -80,6 +81,17 @@ class KeptConnections:
         self._sockets[place] = descriptor
         events = _events(descriptor)
         return not events & select.POLLIN or bool(events & select.POLLRDHUP)  # an end is not an answer
+
+    def may_use(self, place: Place, tenant: str, secrets: bool, *, new: bool) -> bool:
+        """Record whose request a connection carries; False if it carried another tenant's and either one has secrets.
+
+        A server that reads past the end of a request must not get the next tenant's secrets as part of it.
+        """
+        before, had = self._owners.get(place, (tenant, False))
+        if not new and before != tenant and (had or secrets):
+            return False
+        self._owners[place] = (tenant, secrets or (had and not new))
+        return True
 
     def take(self, place: Place, easy: Any) -> KeptConnection | None:
         """Return the connection for a request of `easy` if it was used before; a new one has no unread bytes."""

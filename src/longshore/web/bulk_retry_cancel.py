@@ -7,13 +7,14 @@ from typing import Final, Literal
 
 from longshore.domain.kinds import Status
 from longshore.domain.model import Scope
-from longshore.domain.policy.redaction import safe_url
+from longshore.domain.policy.redaction import safe_field
 from longshore.ledger.operations import cancel_retry
 from longshore.ledger.queries import listing, lookup
 from longshore.ledger.transaction import Tx
 from longshore.web.api.models import BulkIn
 from longshore.web.problems import Problem
 from longshore.web.security.auth import Caller
+from longshore.web.security.auth import act as audited
 from longshore.web.serializers import View
 from longshore.web.service import Service
 
@@ -47,7 +48,7 @@ def named(body: BulkIn) -> View:
         chosen = body.job_ids or []
         return {"chosen": len(chosen), "job_ids": chosen[:NOTED]}
     given = body.filter.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-    return {"filter": {name: safe_url(value) if "://" in str(value) else value for name, value in given.items()}}
+    return {"filter": {name: safe_field(value) if isinstance(value, str) else value for name, value in given.items()}}
 
 
 def fitting_ids(tx: Tx, scope: Scope, wanted: listing.JobFilter, act: Act) -> list[str]:
@@ -69,8 +70,9 @@ async def act_on_all(service: Service, caller: Caller, body: BulkIn, act: Act, *
     if body.filter is not None and body.expected_count is None:
         raise Problem(422, "bad_input", "a filter needs expected_count: the number of matching jobs that you saw")
     caller.noted.update(act=act, **named(body))
-    done: list[str] = await service.ledger.write_async(_act, caller.scope, body, act, only_fitting)
-    caller.noted.update(count=len(done))
+    done = await audited(
+        service, caller, _act, caller.scope, body, act, only_fitting, note=lambda done: {"count": len(done)}
+    )
     if act == "retry":
         service.wake()
     return {"count": len(done), "job_ids": done[:SHOWN]}

@@ -20,6 +20,7 @@ from typing import Any, Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from longshore.domain.policy.forwarded import is_trusted, networks
 from longshore.web.security.middleware import SECURITY
 from longshore.web.server_options import ServerOptions
 
@@ -31,6 +32,7 @@ class Connections:
 
     def __init__(self, settings: ServerOptions) -> None:
         self.settings = settings
+        self._proxies = networks(settings.trusted_proxies)  # many clients behind one address
         self._open: Counter[str] = Counter()
         self._idle: dict[str, dict[Connection, None]] = {}  # oldest first
 
@@ -42,7 +44,7 @@ class Connections:
         """Count a connection; close an idle one, or mark this one as extra, if there are too many."""
         address = connection.address
         self._open[address] += 1
-        if self._open[address] > self.settings.connections_per_address:
+        if self._open[address] > self.settings.connections_per_address and not is_trusted(address, self._proxies):
             crowd = self._idle.get(address, {})
         elif self.total() > self.settings.connections:
             crowd = max(self._idle.values(), key=len, default={})

@@ -7,7 +7,7 @@ from typing import Any
 
 from longshore.domain.kinds import kind_of
 from longshore.domain.model import SECOND, Artifact, Job, Micros
-from longshore.domain.policy.redaction import safe_source, safe_url, says_all
+from longshore.domain.policy.redaction import safe_field, safe_source, safe_url, says_all
 from longshore.domain.policy.tokens import Token
 from longshore.domain.reasons import reason_named
 from longshore.ledger.queries.runs import Run
@@ -35,7 +35,7 @@ def job_view(job: Job) -> View:
         "url": shown_url(request.url),
         "canonical_url": canonical,
         "host": request.host,
-        "name": request.name,
+        "name": safe_field(request.name),
         "work_id": _same(request.work_id, request.canonical_url, canonical),
         "source_ref": _same(request.source_ref, request.canonical_url, canonical),
         "expected_sha256": request.expect.sha256,
@@ -56,13 +56,13 @@ def job_view(job: Job) -> View:
         "cancel_requested_at": stamp(job.cancel_requested_at),
         "reuse_of_job_id": job.reuse_of_job_id,
         "retry_of": job.retry_of,
-        "run_id": request.run_id,
-        "request_id": request.request_id,
+        "run_id": safe_field(request.run_id),
+        "request_id": safe_field(request.request_id),
         "input_artifacts": list(request.inputs),
         "result_artifacts": list(job.results),
         "external_job_id": job.external_job_id,
-        "user_id": request.user_id,
-        "book_id": request.book_id,
+        "user_id": safe_field(request.user_id),
+        "book_id": safe_field(request.book_id),
         "media_type": request.media_type,
         "source": safe_source(request.source) if request.source else None,
         "created_at": stamp(job.created_at),
@@ -74,7 +74,7 @@ def job_view(job: Job) -> View:
 
 def _same(value: str | None, url: str | None, shown: str | None) -> str | None:
     # A work without an id has its URL as id, which may contain a secret.
-    return shown if value == url else value
+    return shown if value == url else safe_field(value)
 
 
 def artifact_view(artifact: Artifact) -> View:
@@ -85,7 +85,7 @@ def artifact_view(artifact: Artifact) -> View:
         "content_type": artifact.content_type,
         "size_bytes": artifact.size_bytes,
         "sha256": artifact.sha256,
-        "name": artifact.name,
+        "name": safe_field(artifact.name),
         "schema_version": artifact.schema_version,
         "metadata": artifact.metadata,
         "created_at": stamp(artifact.created_at),

@@ -9,6 +9,7 @@ import os
 import secrets
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -24,10 +25,10 @@ from longshore.ledger.operations import tokens
 from longshore.web.app import make_app
 from longshore.web.connections import Connection, Connections
 from longshore.web.metrics import Metrics
-from longshore.web.security.middleware import is_loopback
 from longshore.web.serve_log import log_job
-from longshore.web.server_options import ServerOptions
+from longshore.web.server_options import ServerOptions, is_loopback
 from longshore.web.service import Service
+from longshore.web.tls import Tls
 from longshore.worker.open_files import raised
 
 log = logging.getLogger("longshore.web")
@@ -61,10 +62,25 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Report the address once the server accepts connections."""
-        await super().startup(sockets)
+        with self._handshakes_bounded():
+            await super().startup(sockets)
         if self.started and sockets:
             host, port = sockets[0].getsockname()[:2]
-            self.ready(f"http://{_in_url(host)}:{port}")
+            self.ready(f"{'https' if self.config.ssl else 'http'}://{_in_url(host)}:{port}")
+
+    @contextlib.contextmanager
+    def _handshakes_bounded(self) -> Iterator[None]:
+        """Give TLS handshakes the deadline of a request's head; uvicorn has no setting for it (60 seconds)."""
+        loop: Any = asyncio.get_running_loop()
+        if self.config.ssl is None:
+            yield
+            return
+        original = loop.create_server
+        loop.create_server = partial(original, ssl_handshake_timeout=self.service.settings.head_timeout_s)
+        try:
+            yield
+        finally:
+            loop.create_server = original
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -135,9 +151,9 @@ def within_open_files(depot: AsyncDepot, settings: ServerOptions) -> ServerOptio
     return replace(settings, connections=connections)
 
 
-def config_of(app: FastAPI, table: Connections) -> uvicorn.Config:
+def config_of(app: FastAPI, table: Connections, tls: Tls | None = None) -> uvicorn.Config:
     """Return uvicorn's configuration: HTTP/1.1 with our deadlines and limits of connections."""
-    return uvicorn.Config(
+    config = uvicorn.Config(
         app,
         http=cast("Any", partial(Connection, table)),
         ws="none",
@@ -150,42 +166,53 @@ def config_of(app: FastAPI, table: Connections) -> uvicorn.Config:
         h11_max_incomplete_event_size=65_536,
         proxy_headers=False,
     )
+    config.load()
+    config.ssl = tls.context if tls else None
+    return config
 
 
 async def serve(
     depot: AsyncDepot, settings: ServerOptions, say: Callable[[str, str | None], None], *, link: bool = False
 ) -> int:
     """Serve until a signal arrives; return its number, or 0."""
+    tls = Tls(settings.tls_certificate, settings.tls_key or "") if settings.tls_certificate else None
+    if settings.is_bare():
+        log.warning("listening on %s without TLS: tokens and everything else can be read on the way", settings.host)
     service = make_service(depot, settings)
     app = make_app(service)
     listener = listening(settings)
     if is_loopback(settings.host) and (link or not depot.ledger.read(tokens.has_api_token)):
-        service.first_code = secrets.token_urlsafe(32)
+        service.first_code, service.first_always = secrets.token_urlsafe(32), link
+        service.first_until = time.monotonic() + settings.first_link_s
 
     def ready(url: str) -> None:
         notify_systemd("READY=1")
         say(url, f"{url}/first?code={service.first_code}" if service.first_code else None)
 
-    server = Server(config_of(app, Connections(within_open_files(depot, settings))), service, ready)
+    server = Server(config_of(app, Connections(within_open_files(depot, settings)), tls), service, ready)
     with server.obeyed(depot):
-        async with beside(depot, settings, server):
+        async with beside(depot, settings, server, tls):
             await server.serve([listener])
     notify_systemd("STOPPING=1")
     return server.seen[0] if server.seen else 0
 
 
 @contextlib.asynccontextmanager
-async def beside(depot: AsyncDepot, settings: ServerOptions, server: Server) -> Any:
+async def beside(depot: AsyncDepot, settings: ServerOptions, server: Server, tls: Tls | None = None) -> Any:
     """Run the workers in the server's loop, and drain them after it stops."""
     tasks: list[asyncio.Task[Any]] = []
     if settings.workers:
         tasks.append(asyncio.create_task(_work(depot, server), name="worker"))
-    tasks.append(asyncio.create_task(_watchdog(), name="watchdog"))
+    beats = [asyncio.create_task(_watchdog(), name="watchdog")]
+    if tls is not None:
+        beats.append(asyncio.create_task(tls.keep_fresh(), name="certificate"))
+    tasks += beats
     try:
         yield
     finally:
         depot.drain()
-        tasks[-1].cancel()
+        for task in beats:
+            task.cancel()
         done = await asyncio.gather(*tasks, return_exceptions=True)
         depot.ledger.give_up()  # the threads of requests that were cut off must not wait for a silent server
         for result in done:

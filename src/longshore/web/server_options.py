@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 
 from longshore.domain.settings import ServeSettings
@@ -42,4 +43,22 @@ class ServerOptions:
     min_upload_bytes_s: float = ServeSettings.min_upload_bytes_s
     body_window_s: float = 10.0  # over which that speed is measured
     unread_s: float = 60.0  # longest time that a client may leave an answer unread
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    trusted_proxies: tuple[str, ...] = ()
+    session_idle_s: float = ServeSettings.session_idle_s
+    first_link_s: float = 900.0  # how long the first-run link opens
+    audit_reads: bool = ServeSettings.audit_reads
     used_every_s: float = 60.0  # how often a token's last use is written
+
+    def is_bare(self) -> bool:
+        """Return whether others than this machine can connect without TLS, and no proxy is known to add it."""
+        return not (is_loopback(self.host) or self.tls_certificate or self.trusted_proxies)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can connect to a host."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

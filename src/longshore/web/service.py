@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -43,6 +44,8 @@ class Service:
     wake: Callable[[], None] = lambda: None  # wakes the workers of this process
     started_at: Micros = 0
     first_code: str | None = None  # of the first-run link; used once
+    first_until: float = math.inf  # by the monotonic clock
+    first_always: bool = False  # also if tokens exist
     wrong: Throttle | None = None
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     sign_ins: Throttle | None = None
@@ -52,6 +55,9 @@ class Service:
     strangers: Counter[str] = field(default_factory=Counter)  # bodies without a token that are being read, by address
     job_waits: JobWaits = field(init=False)
     costly: CostlyReads = field(init=False)
+    reads: dict[tuple[str, str], float] = field(
+        default_factory=dict
+    )  # who read which artifact, and when that was noted
     ticks: dict[Scope, float] = field(default_factory=dict)  # when this process last reported progress, by scope
     moving: dict[str, tuple[int, int | None]] = field(
         default_factory=dict

@@ -15,7 +15,7 @@ from longshore import failpoints
 from longshore.domain.model import SECOND, Scope
 from longshore.errors import LedgerError, Locked, LongshoreError
 from longshore.ledger.operations.give_up_host import give_up_host
-from longshore.ledger.operations.hosts import given_up_hosts
+from longshore.ledger.operations.hosts import given_up_hosts, pending_by_host
 from longshore.ledger.queries.due_work import Wait, stops_wanted, waits, waits_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class BackgroundTasks:
         self._worker, self._tools = worker, tools
         self._tasks: list[asyncio.Task[None]] = []
         self._unwatch: Callable[[], None] | None = None
-        self._told_silent: dict[str, float] = {}  # hosts, and when that was
+        self._told_silent: dict[str, float] = {}  # hosts, and from when on they are told again
         self._failing: asyncio.Task[bool] | None = None  # a batch of jobs that fail with their host
 
     async def __aenter__(self) -> Self:
@@ -128,7 +128,7 @@ class BackgroundTasks:
         tools, said_at, said, looked_at = self._tools, 0.0, set[tuple[str | None, str]](), 0.0
         while tools.watch.listening:
             await asyncio.sleep(LOOK_S)
-            self._tell_silence()
+            await self._tell_silence()
             is_idle, now = self._worker.idle_s >= QUIET_S, time.monotonic()
             if not is_idle and now - looked_at < BUSY_LOOK_S:
                 continue
@@ -152,17 +152,30 @@ class BackgroundTasks:
             return await tools.ledger.read_async(waits, scope, tools.owner, tools.hosts)
         return await tools.ledger.read_async(waits_of, scope or Scope(), tools.owner, tools.hosts, named)
 
-    def _tell_silence(self) -> None:
-        """Report hosts that do not answer, each repeatedly at intervals."""
+    async def _tell_silence(self) -> None:
+        """Report hosts that do not answer, each repeatedly at intervals, with all jobs that wait for them."""
         now, tools = time.monotonic(), self._tools
         tools.silent.look(now)
-        for host, jobs, since in tools.silent.longer_than(SILENT_S, now):
-            if now - self._told_silent.get(host, -SAY_AGAIN_S) < SAY_AGAIN_S:
-                continue
-            self._told_silent[host] = now
-            stall = tools.silent_s
-            until = iso(tools.ledger.now() + int((since + stall - now) * SECOND)) if stall else None
-            tools.watch.tell("waiting", host=host, reason="silent", until=until, jobs=jobs)
+        found = tools.silent.longer_than(SILENT_S, now)
+        fresh = [one for one in found if now >= self._told_silent.get(one.host, 0.0)]
+        if not fresh:
+            return
+        limits = tools.settings.transfer
+        for one in fresh:
+            ends_s = one.since + (limits.stall_s if one.connected else limits.connect_s) - now
+            ends_s = max(0.0, ends_s)
+            self._told_silent[one.host] = now + min(SAY_AGAIN_S, ends_s)
+            until = iso(tools.ledger.now() + int(ends_s * SECOND))
+            reason = "silent" if one.connected else "connecting"
+            jobs = one.jobs + tools.transfer_slots.queued(one.host) + await self._pending(one.host)
+            tools.watch.tell("waiting", host=one.host, reason=reason, until=until, jobs=jobs)
+
+    async def _pending(self, host: str) -> int:
+        """Count the pending jobs of a host that the jobs under way speak for."""
+        with suppress(LedgerError):
+            scope = self._worker.scope or Scope()
+            return (await self._tools.ledger.read_async(pending_by_host, scope, host)).get(host, 0)
+        return 0
 
     async def _house(self) -> None:
         """Run maintenance: a quick check at the start, a full one periodically or after a burst of failures."""

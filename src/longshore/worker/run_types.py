@@ -108,4 +108,3 @@ class WorkerContext:
     silent: SilentTransfers
     workers: Callable[[], int]  # processes that share the queue, as far as known
     progress: Callable[[], Sequence[Progress]]  # of the large bodies under way
-    silent_s: float  # how long a transfer may be silent; 0: for ever

@@ -74,7 +74,11 @@ async def open_worker(
     ledger, store = runtime.ledger, runtime.store
     watch = EventReporter(ledger.now, store.path, listener, details=details)
     async with Transfer(settings, runtime.policy, connections=files.connections) as transfer:
-        transfer_slots = TransferSlots(settings.transfer.concurrency, breaker_failures=runtime.hosts.breaker_failures)
+        transfer_slots = TransferSlots(
+            settings.transfer.concurrency,
+            breaker_failures=runtime.hosts.breaker_failures,
+            unreachable_s=runtime.hosts.breaker_cooldown_s,
+        )
         publisher = Publisher(ledger, store, threads, transfer_slots, items=files.batch_items, size=BATCH_BYTES)
         known = StoredContent(ledger, store, threads, settings.dedupe)
         turns = UrlTurns(ledger, enabled=settings.dedupe.reuse)
@@ -106,7 +110,6 @@ async def open_worker(
                 silent=SilentTransfers(receiver.waiting, receiver.last_byte),
                 workers=lambda: max(settings.transfer.max_rate_shares, runtime.liveness.count()),
                 progress=lambda: _progress(receiver),
-                silent_s=settings.transfer.stall_s,
             )
             await publisher.idle()
         finally:

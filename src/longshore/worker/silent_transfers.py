@@ -6,7 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 Key = tuple[str, int]
-Transfers = Callable[[], Mapping[Key, tuple[str, int]]]  # by lease: the host and the bytes received
+
+
+class Waiting(NamedTuple):
+    """A transfer that waits for a server."""
+
+    host: str
+    received: int  # bytes
+    connected: bool
+
+
+Transfers = Callable[[], Mapping[Key, Waiting]]  # by lease
 
 
 class Silence(NamedTuple):
@@ -15,6 +25,7 @@ class Silence(NamedTuple):
     host: str
     jobs: int
     since: float  # of the one that waits longest
+    connected: bool  # one of them is
 
 
 class LastByte:
@@ -32,7 +43,7 @@ class SilentTransfers:
 
     def __init__(self, transfers: Transfers, last_byte: LastByte) -> None:
         self._transfers = transfers
-        self._moved: dict[Key, tuple[str, int, float]] = {}
+        self._moved: dict[Key, tuple[Waiting, float]] = {}
         self._last_byte = last_byte
 
     @property
@@ -43,15 +54,18 @@ class SilentTransfers:
     def look(self, now: float) -> None:
         """Check all transfers."""
         before, self._moved = self._moved, {}
-        for key, (host, received) in self._transfers().items():
-            _, had, since = before.get(key, (host, 0, now))
-            self._moved[key] = (host, received, since if received == had else now)
+        for key, one in self._transfers().items():
+            had, since = before.get(key, (one, now))
+            has_moved = (one.received, one.connected) != (had.received, had.connected)
+            self._moved[key] = (one, now if has_moved else since)
 
     def longer_than(self, seconds: float, now: float) -> list[Silence]:
-        """Return the hosts whose transfers have received nothing for this long, as of the last check."""
+        """Return the hosts with transfers that have received nothing for this long, as of the last check. Those that
+        began later, and have received nothing either, count."""
         found: dict[str, Silence] = {}
-        for host, _, since in self._moved.values():
-            if now - since >= seconds:
-                one = found.get(host, Silence(host, 0, since))
-                found[host] = Silence(host, one.jobs + 1, min(one.since, since))
-        return list(found.values())
+        for one, since in self._moved.values():
+            if not one.received or now - since >= seconds:
+                known = found.get(one.host, Silence(one.host, 0, since, connected=False))
+                connected = known.connected or one.connected
+                found[one.host] = Silence(one.host, known.jobs + 1, min(known.since, since), connected)
+        return [one for one in found.values() if now - one.since >= seconds]

@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, Protocol
 
+from longshore.domain.policy.host_limits import SEVERAL, UNREACHABLE
 from longshore.domain.policy.retry import RESTING
 from longshore.domain.policy.transfer_slots import (
     MEMORY_S,
@@ -44,9 +45,9 @@ class Transfers(Protocol):
 class TransferSlots:
     """The transfer slots of one process. A prefetched lease waits here for a slot at its host."""
 
-    def __init__(self, places: int, *, breaker_failures: int = 20) -> None:
+    def __init__(self, places: int, *, breaker_failures: int = 20, unreachable_s: float = 30.0) -> None:
         self._free = places
-        self._breaker = breaker_failures
+        self._breaker, self._unreachable_s = breaker_failures, unreachable_s
         self._faults: dict[str, int] = {}  # in a row, by host
         self._at: dict[str, int] = {}
         self._limits: dict[str, int] = {}  # by host, from the latest claim
@@ -123,6 +124,10 @@ class TransferSlots:
         """Release a slot that `try_take` acquired."""
         self._leave(host)
 
+    def queued(self, host: str) -> int:
+        """Return how many transfers wait for a slot at a host."""
+        return len(self._queues.get(host, ()))
+
     @property
     def free(self) -> int:
         """The number of free slots."""
@@ -147,7 +152,10 @@ class TransferSlots:
         known = error.reason.startswith("http_") or error.reason in REASONS
         if known and reason_named(error.reason).host_fault:
             self._faults[host] = self._faults.get(host, 0) + 1
-        if self._faults.get(host, 0) >= self._breaker or (error.reason in RESTING and error.retry_after_s):
+        faults = self._faults.get(host, 0)
+        waited_s = error.facts.get("elapsed_ms", 0.0) / 1000 if error.reason == UNREACHABLE else 0.0
+        is_open = faults >= self._breaker or (faults >= SEVERAL and waited_s >= self._unreachable_s)
+        if is_open or (error.reason in RESTING and error.retry_after_s):
             self._faults.pop(host, None)
             for place, *_ in self._queues.pop(host, ()):
                 if not place.done():

@@ -338,6 +338,7 @@ def test_a_completed_job_keeps_the_torrent_for_its_seeding(depot: Bench, shared:
 
 
 def test_files_stay_unless_asked_and_foreign_torrents_stay_always(depot: Bench, shared: Swarm) -> None:
+    depot.settings = depot.settings.replaced(adopt_foreign=True)
     ours = shared.make("ours.epub", os.urandom(300_000), seed=False)
     depot.until_seen(first := depot.start(ours, user="u1"))
     theirs = shared.make("theirs.epub", os.urandom(30_000), seed=False)

@@ -293,6 +293,7 @@ def test_killed_before_a_foreign_torrent_got_its_tag(
     program: Program, shared: Swarm, torrent_file: tuple[Made, Path]
 ) -> None:
     made, path = torrent_file
+    program.env["LONGSHORE_QBITTORRENT__ADOPT_FOREIGN"] = "true"
     shared.qbt.api().torrents_add(torrent_files=made.data, tags="mine")
     until("there", lambda: shared.qbt.api().torrents_info(torrent_hashes=made.id))
     program.killed_at("torrent.adopt.before", "add", path, "--user", "u1", "--book", "b1", "--media-type", "ebook")

@@ -205,6 +205,7 @@ def test_a_book_whose_bytes_are_lost_is_archived_and_comes_back(depot: Bench, sh
 
 
 def test_a_torrent_that_was_there_already_is_adopted_and_left_alone(depot: Bench, shared: Swarm) -> None:
+    depot.settings = depot.settings.replaced(adopt_foreign=True)
     made = shared.make("foreign.epub", os.urandom(30_000))
     api = shared.qbt.api()
     api.torrents_add(torrent_files=made.data, category="theirs", tags="mine")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from longshore.domain.kinds import ACTIVE, Status
+from longshore.domain.model import Scope
 from longshore.domain.torrents.model import OURS_TAG, Seen, job_tag
 from longshore.ledger.queries.torrents import Tracked
 from longshore.worker.kinds.torrent.service import TorrentService
@@ -64,6 +65,38 @@ def test_409_is_looked_into_and_adopted(depot: Bench, v5: V5, made: Made) -> Non
     assert v5.torrents[made.id].tags == {OURS_TAG, job_tag(first), job_tag(second)}
     assert depot.job(first).status in ACTIVE
     assert depot.job(second).status in ACTIVE
+
+
+OTHER = Scope("other", "p")
+
+
+def test_a_torrent_of_another_tenants_job_is_not_adopted(depot: Bench, v5: V5, made: Made) -> None:
+    first = depot.start(made)
+    depot.cycle()
+    second = depot.start(made, user="u2", scope=OTHER)
+    depot.cycle(15)
+    depot.cycle(15)
+    refused = depot.job(second, OTHER)
+    assert (refused.status, refused.failure_reason) == (Status.FAILED, "not_adopted")
+    assert v5.torrents[made.id].tags == {OURS_TAG, job_tag(first)}
+    assert depot.job(first).status in ACTIVE
+    depot.settings = depot.settings.replaced(adopt_foreign=True)
+    third = depot.start(made, user="u3", scope=OTHER)
+    depot.cycle(15)
+    depot.cycle(15)
+    assert v5.torrents[made.id].tags == {OURS_TAG, job_tag(first), job_tag(third)}
+
+
+def test_a_torrent_that_nobodys_job_added_is_not_adopted(depot: Bench, v5: V5, made: Made) -> None:
+    first = depot.start(made)
+    depot.cycle()
+    v5.torrents[made.id].tags = {"by hand"}
+    second = depot.start(made, user="u2")
+    depot.cycle(15)
+    assert depot.job(second).failure_reason == "not_adopted"
+    assert "qbittorrent.adopt_foreign" in str(
+        depot.rows("SELECT error_message_safe FROM jobs WHERE job_id <> '" + first + "'")
+    )
 
 
 def test_a_refusal_that_stays_one_is_final(depot: Bench, v5: V5, made: Made) -> None:

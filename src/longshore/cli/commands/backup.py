@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from longshore.cli.options import Call, LocalPath, common
-from longshore.cli.output.writer import say, size
+from longshore.cli.output.writer import counted, say, size
 from longshore.cli.run_command import DAMAGE, OK
 from longshore.errors import BadInput
 
@@ -58,7 +58,7 @@ def telling(call: Call) -> Callable[[BackupResult], None]:
     def note(copied: BackupResult) -> None:
         if time.monotonic() >= due[0] and not call.json and call.verbosity >= 0:
             due[0] = time.monotonic() + 5
-            say(f"{copied.blobs} blobs, {size(copied.bytes)}")
+            say(f"{counted(copied.blobs, 'blob')}, {size(copied.bytes)}")
 
     return note
 
@@ -78,4 +78,4 @@ def tell_copied(call: Call, name: str, copied: BackupResult) -> None:
         call.output.record("summary", {"command": name, **facts})
     elif call.verbosity >= 0:
         missing = f", {copied.damaged} damaged, {copied.missing} missing" if copied.problems else ""
-        say(f"{copied.blobs} blobs copied ({size(copied.bytes)}), {copied.there} there before{missing}")
+        say(f"{counted(copied.blobs, 'blob')} copied ({size(copied.bytes)}), {copied.there} there before{missing}")

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from longshore.cli.audited import act
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import size
 from longshore.domain.sizes import SIZE_FORMS, parse_size
@@ -48,11 +49,13 @@ def command(call: Call, bytes_: int | str | None, items: int | str | None, jobs:
     Planning beyond the items is refused; bytes that do not fit end their job with quota_exceeded; jobs beyond the
     limit wait until one ends.
     """
+    from longshore.ledger.operations.tenant_budgets import set_budget
+
     given = {"bytes": bytes_, "items": items, "jobs": jobs}
     changes = {name: None if value == "default" else int(value) for name, value in given.items() if value is not None}
     with call.ledger() as ledger:
         if changes:
-            ledger.set_budget(call.scope.tenant_id, **changes)
+            act(ledger, call.scope, "set budget", set_budget, call.scope.tenant_id, changes, note=lambda _: changes)
         limits, used = ledger.budget(call.scope.tenant_id)
     rows = {"bytes": (used.bytes, limits.bytes), "items": (used.items, limits.items), "jobs": (used.jobs, limits.jobs)}
     if call.json:

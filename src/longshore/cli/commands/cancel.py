@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from longshore.cli.audited import act, of_jobs
 from longshore.cli.filters import filtered, is_empty, matching, taken
 from longshore.cli.job_ids import full_ids
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import say
 from longshore.errors import NotFound
+
+if TYPE_CHECKING:
+    from longshore.ledger.records import CancelResult
 
 BATCH = 1_000
 
@@ -28,6 +33,8 @@ def command(call: Call, ids: tuple[str, ...], *, all_: bool, dry_run: bool, **gi
         raise click.UsageError("Name jobs, or a filter such as --reason or --host, or --all.")
     if not chosen["statuses"]:
         chosen["statuses"] = ("pending", "processing")
+    from longshore.ledger.operations.cancel_retry import cancel
+
     counts = {"canceled": 0, "requested": 0, "unchanged": 0}
     missing: list[str] = []
     with call.ledger() as ledger:
@@ -38,7 +45,7 @@ def command(call: Call, ids: tuple[str, ...], *, all_: bool, dry_run: bool, **gi
                 _tell(call, "canceled", batch)
                 counts["canceled"] += len(batch)
                 continue
-            result = ledger.cancel(call.scope, batch)
+            result = act(ledger, call.scope, "cancel", cancel, call.scope, batch, note=partial(_noted, batch))
             missing += result.missing
             for name in counts:
                 _tell(call, name, getattr(result, name))
@@ -50,6 +57,10 @@ def command(call: Call, ids: tuple[str, ...], *, all_: bool, dry_run: bool, **gi
     if missing:
         raise NotFound(f"no such job: {missing[0]}" + (f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""))
     return 0
+
+
+def _noted(batch: list[str], done: CancelResult) -> dict[str, Any]:
+    return {"count": len(done.canceled) + len(done.requested), **of_jobs(batch)}
 
 
 def _tell(call: Call, what: str, job_ids: Any) -> None:

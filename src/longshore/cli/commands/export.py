@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -11,8 +11,8 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from longshore.cli.options import Call, LocalPath, common
-from longshore.cli.output.writer import lines_of, say, stdout_is_closed
-from longshore.cli.run_command import OK
+from longshore.cli.output.writer import counted, lines_of, say, stdout_is_closed
+from longshore.cli.run_command import DAMAGE, OK
 from longshore.errors import BadInput
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from longshore.exports.manifest import Wrap
     from longshore.exports.public_urls import Published
     from longshore.ledger import Ledger
+    from longshore.ledger.queries.throughput import LostResult
 
 FILES = ("jsonl", "csv", "parquet", "sums", "failures")
 LINES = {"jsonl": "manifest", "failures": "list_item"}  # the type of a line with --json
@@ -69,10 +70,13 @@ def command(
 
     The failures are what `longshore failures` counts: failed and not retried since. Bags and crates are made for others:
     their URLs never contain a login, and URLs that seem to contain another secret are counted in a warning.
+
+    What needs the bytes leaves out results that are lost or damaged (`availability` in the manifest), names them and ends with 5.
     """
     from longshore.depot.output_paths import check_outside
     from longshore.domain.name_template import check_template
     from longshore.exports.public_urls import Published
+    from longshore.ledger.queries.throughput import lost_results
 
     check_template(template)
     wanted = {"status": status, "job_type": job_type, "run_id": run_id}
@@ -90,19 +94,21 @@ def command(
             raise BadInput(f"a {form} is a directory: name it with -o")
         check_outside(place, call.settings)
         with call.depot() as depot:
+            lost = depot.ledger.read(lost_results, depot.scope)
             count = _write_directory(depot, form, place, template, published, wanted)
     else:
         if place is not None and place.is_dir():
             example = place / (f"failures.{written}" if form == "failures" else _FILE_NAMES[form])
             raise BadInput(f"{place} is a directory, and {form} is one file", hint=f"name it: -o {example}")
         with call.ledger() as ledger, _opened(place, call.settings) as out:
+            lost = ledger.read(lost_results, call.scope) if form == "sums" else []
             wrap = lines_of(LINES[form]) if call.json and place is None else dict
             count = _write_file(ledger, call.scope, form, written, out, wanted, wrap)
     if published.secrets and call.verbosity > -2:
         _warn(published.secrets)
     if place is not None:
         _summarize(call, form, count, published.secrets, place)
-    return OK
+    return _tell_lost(call, lost)
 
 
 def _place(target: str | None) -> Path | None:
@@ -120,6 +126,21 @@ def _summarize(call: Call, form: str, count: int, secrets: int, place: Path) -> 
         say(f"{count} written to {place}")
 
 
+def _tell_lost(call: Call, lost: Sequence[LostResult]) -> int:
+    """Name the results that were left out because their bytes are lost, and return the exit code."""
+    from longshore.cli.output.failure_lines import EACH, LOST_REMEDY
+    from longshore.domain.policy.redaction import LONGEST, safe_url
+
+    if lost and call.verbosity > -2:
+        say(f"warning: {counted(len(lost), 'result')} left out, because the bytes are lost or damaged")
+        for one in lost[:EACH]:
+            say(f"  {safe_url(one.url, LONGEST) if one.url else one.name or one.job_id}")
+        if len(lost) > EACH:
+            say(f"  … and {len(lost) - EACH} more: `longshore jobs` marks them `lost`")
+        say(f"  → {LOST_REMEDY}")
+    return DAMAGE if lost else OK
+
+
 def _warn(secrets: int) -> None:
     """Warn about URLs with secrets: a package is made for others and rarely inspected before it is sent."""
     say(f"warning: {secrets} of the URLs written look as if they held a secret (a token, a key, a signature)")
@@ -130,6 +151,7 @@ def _warn(secrets: int) -> None:
 def _opened(target: Path | None, settings: Settings) -> Iterator[IO[bytes]]:
     """Return stdout, or a file that appears complete or not at all."""
     from longshore.depot.output_paths import check_target
+    from longshore.store.durability import filesystem
 
     if target is None:
         if stdout_is_closed():
@@ -140,7 +162,7 @@ def _opened(target: Path | None, settings: Settings) -> Iterator[IO[bytes]]:
     check_target(target, settings)
     temporary = target.with_name(f".{target.name}.new")
     try:
-        out = open(temporary, "wb")  # noqa: SIM115 - a file that cannot be opened is a different error than a full disk
+        out = filesystem.create_private(temporary)  # a manifest has every URL as it is, secrets included
     except OSError as error:
         raise BadInput(f"{target} cannot be written: {error.strerror}") from error
     try:
@@ -164,7 +186,7 @@ def _write_file(
     wrap: Wrap,
 ) -> int:
     from longshore.exports import manifest
-    from longshore.exports.file_names import Namer
+    from longshore.exports.file_names import Namer, with_file_names
     from longshore.exports.read_ledger import manifest_rows
 
     if form == "failures":
@@ -175,6 +197,7 @@ def _write_file(
     rows = manifest_rows(ledger, scope, **wanted, held=form == "sums")
     if form == "sums":
         return manifest.write_sums(rows, out, Namer())
+    rows = with_file_names(rows)
     return manifest.write_jsonl(rows, out, wrap) if form == "jsonl" else manifest.WRITERS[form](rows, out)
 
 

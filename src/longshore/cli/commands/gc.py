@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from longshore.cli.audited import note
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import say, size
 from longshore.cli.run_command import OK, SOME_FAILED
@@ -22,6 +23,8 @@ def command(call: Call, grace_h: float, *, dry_run: bool) -> int:
     An item that cannot be moved or removed is reported, and the next one follows (exit 3).
     """
     with call.depot() as depot:
+        if not dry_run:
+            note(depot.ledger, call.scope, "gc", {"grace_h": grace_h})
         found = depot.gc(grace_s=grace_h * 3600, dry_run=dry_run)
     for item in found.items:
         facts = {"sha256": item.sha256, "size_bytes": item.size_bytes, "action": item.action, "why": item.why}

@@ -77,6 +77,8 @@ def command(call: Call, urls: tuple[str, ...], lists: tuple[str, ...], **how: An
     other bytes have that name, the hash is added. With --template, names are made of sha256, name, stem, ext, host,
     work_id, artifact_id, job_id and shard; a / in the template makes a directory.
     With --workers, each process has its own `transfer.concurrency` transfers; below 512 items one process is used.
+    Items that failed before are asked for again, as new jobs linked to the failed ones: repeating the command is a retry,
+    also of definite failures such as http_404. `add` and `run` leave failures as they are until `longshore retry`.
     Invalid lines of a list are named and skipped; works without a file are counted.
     Exit 0 when all are stored, 3 when some failed for good or were refused (also if work is left), 4 when work is left
     or after `network.max_refusals` refusals in a row, 5 when a stored file is damaged and could not be fetched again.
@@ -151,7 +153,7 @@ def _requests(
     try:
         requests = [defaults.applied(download_request(url, **known)) for url in given]
     except NotAUrl as error:
-        error.hint = _meant(given)
+        error.hint = error.hint or _meant(given)
         raise
     if not requests and not lists:
         raise click.UsageError("Missing argument 'URL …'.")
@@ -215,7 +217,8 @@ def _got(
     from longshore.cli.output.progress import show_progress
     from longshore.depot.get import job_count
 
-    printer = event_printer(call, results=None if how["output"] == STDOUT else True)
+    results = None if how["output"] == STDOUT else not how["directory"]  # -d names each where it is placed
+    printer = event_printer(call, results=results)
     with call.depot(create=True) as depot:
         placing = Placing(call, depot, requests, how)
         meanwhile = PlacingMeanwhile(placing, depot, requests) if how["directory"] else None
@@ -238,10 +241,10 @@ def _got(
             if shares:
                 shares.tell_rest(got, depot.ledger.now())
         lost: list[Got] = []  # recorded as stored, but damaged
-        placed = place_results(placing, depot, requests, got, how, lost)
+        code = place_results(placing, depot, requests, got, how, lost)
     _summarize(call, got, lost, refused, score, stored_only=not how["output"] and not how["directory"])
     tell_stop(call, score)
-    code = _code(depot, got, placed, refused=score.refused is not None)
+    code = _code(depot, got, code, refused=score.refused is not None)
     return SOME_FAILED if refused["refused"] and code in (OK, WORK_LEFT) else code
 
 
@@ -250,7 +253,7 @@ def _summarize(
 ) -> None:
     """Report the result; `lost`: recorded as stored, but damaged."""
     from longshore.cli.get.fast_path import counts
-    from longshore.cli.output.event_output import next_steps, refused_text, summary_text
+    from longshore.cli.output.event_output import doubles_text, next_steps, refused_text, summary_text
     from longshore.domain.kinds import TERMINAL, Status
 
     jobs = list({one.job_id: one for one in got}.values())  # a list may name an item twice
@@ -264,7 +267,7 @@ def _summarize(
         counted = counts([one.status.value for one in jobs], score.held, len(got)) | refused
         call.output.record("summary", counted | {"bytes": score.bytes})
     elif call.verbosity >= 0:
-        say(summary_text(score) + refused_text(refused))
+        say(summary_text(score) + refused_text(refused) + doubles_text(len(got) - len(jobs)))
         left = sum(one.status not in TERMINAL for one in jobs)
         for line in next_steps(score, left, again="the same command") if len(jobs) > 1 or left else ():
             say(line)

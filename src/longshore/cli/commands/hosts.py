@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from longshore.cli.options import Call, common
-from longshore.cli.output.writer import moment, say
+from longshore.cli.output.writer import moment, readable, say
 
 if TYPE_CHECKING:
     from longshore.domain.settings import HostsSettings
+    from longshore.errors import BadInput
     from longshore.ledger import Ledger
-    from longshore.ledger.queries.due_work import Wait
     from longshore.ledger.records import Host
     from longshore.ledger.transaction import Tx
 
@@ -27,9 +27,10 @@ PAGE: Final = 1_000
 @click.argument("connections", required=False, metavar="[N]")
 @click.option("--for", "span", metavar="SPAN", help="With pause: only for this time (30m, 12h, 2d).")
 @click.option("--rate", metavar="R", help="With limit: requests per second; 0: unlimited, `default`: as configured.")
+@click.option("--new", "is_new", is_flag=True, help="Also change a host that no job was planned for yet.")
 @common
 def command(
-    call: Call, action: str, host: str | None, connections: str | None, span: str | None, rate: str | None
+    call: Call, action: str, host: str | None, connections: str | None, span: str | None, rate: str | None, is_new: bool
 ) -> int:
     """Show hosts: what they allow, whether they rest, why, until when, and how many jobs wait for them.
 
@@ -39,6 +40,10 @@ def command(
     longshore hosts pause HOST [--for 1h]     ask nothing of it
     longshore hosts resume HOST               ask it again now, also after faults or a Retry-After
     longshore hosts limit HOST N [--rate R]   at most N connections at once; `default`: as configured
+
+    States: `ok` (asked as usual), `resting` (after faults, by Retry-After or by pause --for; then one try decides), `faulty`
+    (nothing but faults for hosts.give_up_s: each URL is asked for once), `given up` (no answer at all for hosts.give_up_s: its
+    jobs failed, the next one is a new try), `paused`. `waiting` counts all pending jobs of this tenant and project.
 
     HOST is written as in `longshore failures` (with its port, if there is one), or as a URL. Changes apply to all
     workers from their next claim on.
@@ -53,8 +58,10 @@ def command(
     changes = _changes(action, connections, span, rate)
     with call.ledger() as ledger:
         if changes:
+            if not is_new:
+                _check_known(ledger, name)
             _set(call, ledger, name, changes)
-        _show(call, ledger, name, is_new=bool(changes))
+        _show(call, ledger, name, is_changed=bool(changes))
     return 0
 
 
@@ -99,7 +106,7 @@ def _number(text: str | None, kind: type[int | float]) -> float | None:
 
 def _set(call: Call, ledger: Ledger, host: str, changes: dict[str, Any]) -> None:
     """Write the changes and a line of the audit log in one transaction."""
-    from longshore.cli.commands.token import entry
+    from longshore.cli.audited import entry
     from longshore.domain.model import SECOND
     from longshore.ledger.operations import audit_log, hosts
 
@@ -121,7 +128,7 @@ def _list(call: Call) -> int:
     rows: list[dict[str, Any]] = []
     after = ""
     with call.ledger() as ledger:
-        waiting = _waiting(call, ledger, limits)
+        waiting = ledger.read(hosts.pending_by_host, call.scope)
         while page := ledger.read(hosts.hosts, after, PAGE):
             rows += [_facts(one, ledger.now(), limits, waiting) for one in page]
             after = page[-1].host
@@ -132,40 +139,28 @@ def _list(call: Call) -> int:
     if not rows and call.verbosity >= 0:
         say("no host was asked yet")
         return 0
-    headings = ["host", "state", "until", "waiting", "in flight", "limit", "per s", "failures"]
+    headings = ["host", "state", "reason", "until", "waiting", "in flight", "limit", "per s", "failures"]
     call.output.table(headings, [_row(facts) for facts in rows])
     return 0
 
 
-def _show(call: Call, ledger: Ledger, host: str, *, is_new: bool) -> None:
+def _show(call: Call, ledger: Ledger, host: str, *, is_changed: bool) -> None:
     from longshore.depot.derived_settings import hosts_with_profiles
-    from longshore.errors import NotFound
+    from longshore.ledger.operations.hosts import pending_by_host
     from longshore.ledger.queries import all_tenants
 
     found = ledger.read(all_tenants.host, host)
     if found is None:
-        raise NotFound(f"{host} was not asked yet and has no limits of its own", hint="`longshore hosts` lists hosts")
+        raise _unknown(ledger, host)
     limits = hosts_with_profiles(call.settings)
-    facts = _facts(found, ledger.now(), limits, _waiting(call, ledger, limits))
+    facts = _facts(found, ledger.now(), limits, ledger.read(pending_by_host, call.scope))
     if call.json:
         call.output.record("host", facts)
         return
-    if is_new and not facts["waiting"] and not facts["in_flight"] and call.verbosity >= 0:
-        say(f"no job waits for {host} now; the change is kept for later jobs")
+    if is_changed and not facts["waiting"] and not facts["in_flight"] and call.verbosity >= 0:
+        say(f"no job is pending for {host}; the change is kept for later jobs")
     for name, value in facts.items():
-        call.output.text(f"{name:<12} {_shown(value)}")
-
-
-def _waiting(call: Call, ledger: Ledger, limits: HostsSettings) -> dict[str, int]:
-    """Count the jobs of this tenant and project that wait for each host."""
-    from longshore.ledger.queries.due_work import waits
-
-    counted: dict[str, int] = {}
-    found: list[Wait] = ledger.read(waits, call.scope, "", limits, PAGE)
-    for wait in found:
-        if wait.host:
-            counted[wait.host] = counted.get(wait.host, 0) + wait.jobs
-    return counted
+        call.output.text(f"{name:<12} {_shown(_for_people(name, value))}")
 
 
 def _facts(host: Host, now: int, limits: HostsSettings, waiting: dict[str, int]) -> dict[str, Any]:
@@ -179,7 +174,7 @@ def _facts(host: Host, now: int, limits: HostsSettings, waiting: dict[str, int])
         "host": host.host,
         "state": state,
         "until": moment(until) if until is not None else None,
-        "reason": host.reason if state != "ok" or host.failures else None,
+        "reason": "paused" if host.paused else host.reason if state != "ok" or host.failures else None,
         "waiting": waiting.get(host.host, 0),
         "in_flight": host.in_flight,
         "concurrency": connections,
@@ -190,12 +185,38 @@ def _facts(host: Host, now: int, limits: HostsSettings, waiting: dict[str, int])
 
 
 def _row(facts: dict[str, Any]) -> tuple[object, ...]:
-    failures = f"{facts['failures']} ({facts['reason']})" if facts["reason"] else facts["failures"]
     rate = f"{facts['rate_per_s']:g}" if facts["rate_per_s"] else "-"
-    until = facts["until"] or "-"
+    until = _shown(_for_people("until", facts["until"]))
     return (
-        facts["host"], facts["state"], until, facts["waiting"], facts["in_flight"], facts["concurrency"], rate, failures,
+        facts["host"], facts["state"], facts["reason"] or "-", until, facts["waiting"], facts["in_flight"], facts["concurrency"], rate, facts["failures"],
     )  # fmt: skip
+
+
+def _for_people(name: str, value: object) -> object:
+    """Return a time as people read it; everything else as it is."""
+    return readable(str(value)) if name == "until" and value is not None else value
+
+
+def _check_known(ledger: Ledger, host: str) -> None:
+    """Refuse a host that no job names: probably a typing error, or the port is missing."""
+    from longshore.ledger.queries import all_tenants
+
+    if ledger.read(all_tenants.host, host) is None:
+        raise _unknown(ledger, host)
+
+
+def _unknown(ledger: Ledger, host: str) -> BadInput:
+    """Return the error for a host that no job names, with those that are written nearly like it."""
+    from difflib import get_close_matches
+
+    from longshore.errors import BadInput
+    from longshore.ledger.operations import hosts
+
+    known = [one.host for one in ledger.read(hosts.hosts, "", PAGE)]
+    ported = [name for name in known if name.rpartition(":")[0] == host]
+    near = [*ported, *(name for name in get_close_matches(host, known) if name not in ported)][:3]
+    meant = f"did you mean {' or '.join(near)}?" if near else "`longshore hosts` lists the known ones."
+    return BadInput(f"unknown host {host}: no job names it", hint=f"{meant} `--new` sets it anyway")
 
 
 def _shown(value: object) -> str:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
+from longshore.cli.audited import note
 from longshore.cli.options import Call, common
-from longshore.cli.output.writer import say
+from longshore.cli.output.writer import counted, moment, say
 from longshore.cli.run_command import OK
 from longshore.cli.time_spans import MOST_DAYS, TimeRange
 
@@ -43,6 +44,8 @@ def command(call: Call, days: float | None, archive: Path | None, format_: str, 
         age = days if days is not None else call.settings.retention.days or 90.0
         before = ledger.now() - int(age * 86_400_000_000)
         target = archive or Path(call.settings.depot, ARCHIVE)
+        if not dry_run:
+            note(ledger, call.scope, "purge", {"before": moment(before)})
         done = retire(ledger, call.scope, before=before, target=target, form=format_, dry_run=dry_run)
     if call.json:
         facts = {
@@ -53,5 +56,9 @@ def command(call: Call, days: float | None, archive: Path | None, format_: str, 
         }
         call.output.record("summary", facts)
     elif call.verbosity >= 0:
-        say(f"{done.jobs} jobs would go" if dry_run else f"{done.jobs} jobs archived to {target} and forgotten")
+        say(
+            f"{counted(done.jobs, 'job')} would go"
+            if dry_run
+            else f"{counted(done.jobs, 'job')} archived to {target} and forgotten"
+        )
     return OK

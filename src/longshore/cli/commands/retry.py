@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from longshore.cli.audited import act, of_jobs
 from longshore.cli.filters import filtered, is_empty, matching, taken
 from longshore.cli.job_ids import full_ids
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import say
+
+if TYPE_CHECKING:
+    from longshore.domain.model import Planned
+    from longshore.ledger import Ledger
 
 BATCH = 1_000
 
@@ -35,7 +40,7 @@ def command(call: Call, ids: tuple[str, ...], *, all_: bool, dry_run: bool, **gi
         wanted = full_ids(ledger, call.scope, ids) or matching(ledger, call.scope, chosen)
         for start in range(0, len(wanted), BATCH):
             batch = wanted[start : start + BATCH]
-            again = batch if dry_run else [one.job_id for one in ledger.retry(call.scope, batch) if one.created]
+            again = batch if dry_run else _again(call, ledger, batch)
             made += len(again)
             _tell(call, again)
     if call.json:
@@ -46,6 +51,16 @@ def command(call: Call, ids: tuple[str, ...], *, all_: bool, dry_run: bool, **gi
             + ("" if dry_run else "; `longshore run` works on them")
         )
     return 0
+
+
+def _again(call: Call, ledger: Ledger, batch: list[str]) -> list[str]:
+    from longshore.ledger.operations.cancel_retry import retry
+
+    def noted(planned: list[Planned]) -> dict[str, Any]:
+        return {"count": sum(one.created for one in planned), **of_jobs(batch)}
+
+    planned = act(ledger, call.scope, "retry", retry, call.scope, batch, note=noted)
+    return [one.job_id for one in planned if one.created]
 
 
 def _tell(call: Call, job_ids: list[str]) -> None:

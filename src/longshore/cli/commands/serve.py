@@ -59,6 +59,11 @@ def command(
         min_upload_bytes_s=call.settings.serve.min_upload_bytes_s,
         requests_per_token=call.settings.serve.requests_per_token,
         waits_per_token=call.settings.serve.waits_per_token,
+        tls_certificate=call.settings.serve.tls_certificate,
+        tls_key=call.settings.serve.tls_key,
+        trusted_proxies=call.settings.serve.trusted_proxies,
+        session_idle_s=call.settings.serve.session_idle_s,
+        audit_reads=call.settings.serve.audit_reads,
     )
     level = {-1: "warning", 0: call.settings.serve.log_level, 1: "debug"}[max(-1, min(call.verbosity, 1))]
     log_to(sys.stderr, level, call.settings.serve.log_format)
@@ -68,6 +73,11 @@ def command(
             call.output.record("serving", {"url": url, "first": first})
             return
         say(f"Longshore serves {url}")
+        if settings.is_bare():
+            say("WARNING: without TLS, tokens and everything else can be read on the way by others.")
+            say(
+                "  → set serve.tls_certificate and serve.tls_key, or put a proxy before it and name it in serve.trusted_proxies"
+            )
         if first:
             say(f"Open the dashboard (once, this machine only): {first}")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from longshore.cli.job_ids import full_id
 from longshore.cli.options import Call, common
-from longshore.cli.output.writer import moment, size
+from longshore.cli.output.writer import moment, readable, short_moment, size
 
 if TYPE_CHECKING:
     from longshore.domain.model import Artifact
@@ -29,7 +30,7 @@ def command(call: Call, job_id: str) -> int:
         job_id = full_id(ledger, call.scope, job_id)
         job = ledger.job(call.scope, job_id)
         timeline = ledger.timeline(call.scope, job_id)
-        artifacts = [artifact_facts(one) for one in ledger.results(call.scope, job_id)]
+        artifacts = [artifact_facts(one) | _place(call, one) for one in ledger.results(call.scope, job_id)]
         inputs = [artifact_facts(one) for one in ledger.results(call.scope, job_id, role="input")]
     facts = job_facts(job)
     if call.json:
@@ -37,15 +38,34 @@ def command(call: Call, job_id: str) -> int:
         return 0
     for name, value in facts.items():
         if value not in (None, []) and not name.endswith("_artifacts"):
+            value = readable(value) if name.endswith("_at") else value
             call.output.text(f"{name:<16} {value}")
     if job.reason:
         call.output.text(f"{'what to do':<16} {remedy(job.reason)}")
     for role, one in [*(("input", one) for one in inputs), *(("result", one) for one in artifacts)]:
         call.output.text(f"{role:<16} {one['artifact_id']}  {size(one['size_bytes'])}  {one['sha256']}")
+        if role == "result":
+            call.output.text(f"{'content':<16} {_content(one)}")
     call.output.text()
     for when, what in story(timeline):
         call.output.text(f"{when}  {what}")
     return 0
+
+
+def _place(call: Call, artifact: Artifact) -> dict[str, str]:
+    """Return the path of an artifact whose bytes are in a local store."""
+    if artifact.backend != "local" or artifact.availability != "available" or "://" in call.settings.store:
+        return {}
+    return {"path": os.path.join(os.path.abspath(call.settings.store), artifact.pointer)}
+
+
+def _content(facts: dict[str, Any]) -> str:
+    """Say how to read the bytes of a result."""
+    if facts["availability"] != "available":
+        return "lost or damaged: `longshore reconcile` and `longshore run` fetch what has a source"
+    if "path" in facts:
+        return f"{facts['path']}  (read it there, never write to it; `longshore export tree -o DIR` copies)"
+    return f"`longshore export tree -o DIR`, or GET /api/v1/artifacts/{facts['artifact_id']}/content"
 
 
 def artifact_facts(artifact: Artifact) -> dict[str, Any]:
@@ -105,4 +125,4 @@ def story(timeline: Any) -> list[tuple[str, str]]:
         (effect.started_at, f"effect       {effect.kind} {effect.state} (epoch {effect.epoch})")
         for effect in timeline.effects
     ]
-    return [(moment(at), text) for at, text in sorted(lines, key=lambda pair: pair[0])]
+    return [(short_moment(at), text) for at, text in sorted(lines, key=lambda pair: pair[0])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from longshore.cli.options import Call, common
-from longshore.cli.output.writer import say, size
+from longshore.cli.output.writer import counted, say, size
 from longshore.cli.run_command import DAMAGE, OK
 from longshore.errors import StoreError
 
@@ -47,5 +47,5 @@ def copy(call: Call, target: str, *, verify: bool) -> int:
         for held in done.damaged:
             say(f"damaged, not copied: {held.sha256}")
         if call.verbosity >= 0:
-            say(f"{done.copied} blobs copied ({size(done.bytes_copied)}), {done.held} there before")
+            say(f"{counted(done.copied, 'blob')} copied ({size(done.bytes_copied)}), {done.held} there before")
     return DAMAGE if done.damaged else OK

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from longshore.cli.audited import entry
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import moment, say
 from longshore.cli.time_spans import seconds
@@ -15,7 +15,6 @@ from longshore.domain.policy.tokens import SCOPES, Token
 from longshore.ledger.operations import audit_log
 
 if TYPE_CHECKING:
-    from longshore.ledger.operations.audit_log import NewEntry
     from longshore.ledger.transaction import Tx
 
 
@@ -38,7 +37,6 @@ def create(call: Call, scopes: tuple[str, ...], name: str, expires: str | None) 
     read sees the tenant's jobs and artifacts, write also submits, retries and cancels, admin is the depot's operator
     (hosts, tokens, system), metrics reads /metrics only.
     """
-    from longshore.ledger import Ledger
     from longshore.ledger.operations import tokens
 
     wanted = [word.strip() for item in scopes for word in item.split(",") if word.strip()] or ["read", "write"]
@@ -51,7 +49,7 @@ def create(call: Call, scopes: tuple[str, ...], name: str, expires: str | None) 
         audit_log.audit(tx, call.scope, entry("token", token.token_id, tokens.noted("create token", token)))
         return secret, token
 
-    with Ledger.open(call.settings.ledger, create=True) as ledger:
+    with call.ledger(create=True) as ledger:
         secret, token = ledger.write(made)
     if call.json:
         call.output.record("token", {"token": secret, **facts(token)})
@@ -63,14 +61,15 @@ def create(call: Call, scopes: tuple[str, ...], name: str, expires: str | None) 
 
 
 @command.command("list")
+@click.option("--sessions", is_flag=True, help="List open dashboard sessions instead; `token revoke` closes one.")
 @common
-def list_(call: Call) -> int:
+def list_(call: Call, *, sessions: bool) -> int:
     """List tokens, never their secrets."""
     from longshore.ledger import Ledger
     from longshore.ledger.operations import tokens
 
     with Ledger.open(call.settings.ledger) as ledger:
-        found: list[Token] = ledger.read(tokens.list_tokens)
+        found: list[Token] = ledger.read(tokens.list_sessions if sessions else tokens.list_tokens)
     if call.json:
         for token in found:
             call.output.record("token", facts(token))
@@ -99,19 +98,6 @@ def revoke(call: Call, token_id: str) -> int:
     else:
         say(f"revoked {token_id}")
     return 0
-
-
-def entry(action: str, target: str, detail: dict[str, Any]) -> NewEntry:
-    """Write an audit log entry for an action on the command line."""
-    import getpass
-
-    from longshore.ledger.operations.audit_log import NewEntry
-
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name, as in a container
-        user = str(os.getuid())
-    return NewEntry("command line", action, target, "local", {**detail, "user": user})
 
 
 def facts(token: Token) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from longshore.cli.audited import note, of_jobs
 from longshore.cli.job_ids import full_ids
 from longshore.cli.options import Call, common
 from longshore.cli.output.writer import moment, say, size
@@ -201,6 +202,7 @@ def cancel(call: Call, job_ids: tuple[str, ...], *, delete_files: bool) -> int:
     wanted = _full_ids(call, job_ids)
 
     async def work(service: TorrentService) -> list[Tracked]:
+        note(service.ledger, call.scope, "cancel", {"delete_files": delete_files, **of_jobs(wanted)})
         return [await service.cancel(call.scope, job_id, with_files=delete_files) for job_id in wanted]
 
     waiting = False

@@ -10,7 +10,7 @@ import click
 
 from longshore.cli.options import Call, common
 from longshore.cli.output.progress import PLAIN_EVERY_S
-from longshore.cli.output.writer import on_terminal, say, size
+from longshore.cli.output.writer import counted, on_terminal, say, size
 from longshore.cli.run_command import DAMAGE, OK
 
 if TYPE_CHECKING:
@@ -96,12 +96,12 @@ def tell_report(call: Call, command_name: str, report: Report, *, dry_run: bool 
 def _total(command_name: str, report: Report, healed: int) -> str:
     """Return the last line of a report."""
     if report.findings:
-        found = f"{len(report.findings)} findings, {healed} healed"
-        return f"{report.checked} blobs checked, {size(report.bytes)}: {found}"
+        found = f"{counted(len(report.findings), 'finding')}, {healed} healed"
+        return f"{counted(report.checked, 'blob')} checked, {size(report.bytes)}: {found}"
     if command_name == "verify":
         blobs = "the one blob" if report.checked == 1 else f"all {report.checked} blobs"
         return f"{blobs} verified, {size(report.bytes)}" if report.checked else "no blobs to verify"
-    return f"{report.checked} blobs checked: rows and files agree"
+    return f"{counted(report.checked, 'blob')} checked: rows and files agree"
 
 
 def _progress(call: Call) -> Callable[[int, int], None]:

@@ -108,11 +108,11 @@ def _tell(call: Call, urls: Sequence[str], rows: Iterable[Row]) -> None:
         summary = counts([one.status for one in held], len(held), len(urls)) | NONE_REFUSED | {"bytes": 0}
         call.output.record("summary", summary)
         return
-    from longshore.cli.output.event_output import summary_text
+    from longshore.cli.output.event_output import doubles_text, summary_text
     from longshore.cli.output.progress import ProgressCounts
     from longshore.cli.output.writer import say
 
-    say(summary_text(ProgressCounts(held=len(held))))
+    say(summary_text(ProgressCounts(held=len(held))) + doubles_text(len(urls) - len(once)))
 
 
 def _tell_each(call: Call, urls: Sequence[str], held: Sequence[StoredResult]) -> None:

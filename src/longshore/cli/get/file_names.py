@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longshore.domain.file_names import last_component, safe_name, url_name, with_hash
 from longshore.domain.name_template import PLAIN, NamedFile, expand, expected_path
-from longshore.errors import BadInput
-from longshore.store.local.place_outside import check_no_links
+from longshore.store.local.place_outside import is_same
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from longshore.depot import Got
-    from longshore.domain.model import Artifact, JobRequest
+    from longshore.domain.model import JobRequest
 
 
 class Names:
@@ -85,21 +83,6 @@ class Names:
             if path is not None and first.setdefault(path, request.key) != request.key:
                 shared.add(path)
         return shared
-
-
-def is_same(target: Path, artifact: Artifact, inside: Path | None = None) -> bool:
-    """Return whether the file exists and has these bytes, so that a repeated command has nothing to do.
-
-    A file that is reached by a symbolic link below `inside` is not counted.
-    """
-    try:
-        check_no_links(target, inside or target.parent)
-        if target.is_symlink() or not target.is_file() or target.stat().st_size != artifact.size_bytes:
-            return False
-        with target.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == artifact.sha256
-    except (BadInput, OSError):
-        return False
 
 
 def file_name(display: str | None, url: str | None, sha256: str) -> str:

@@ -19,12 +19,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
-from longshore.cli.get.file_names import Names, is_same
+from longshore.cli.get.file_names import Names
 from longshore.cli.output.writer import one_line, say
 from longshore.cli.run_command import DAMAGE, OK, UNEXPECTED
 from longshore.depot.records import Got
 from longshore.errors import BlobDamaged, Conflict, LongshoreError, NotFound
 from longshore.ledger.queries.due_work import results_named, standings
+from longshore.store.local.place_outside import is_same
 from longshore.store.verify_blob import proven_pieces
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Placing:
         self.names = Names(self._inside, how["template"]) if self._inside else None
         self._given = {} if how["template"] else {request.url: request.name for request in requests if request.name}
         self.early: dict[str, Placed] = {}  # by job: placed, and told, while the run went on
+        self._named: set[Path] = set()
         self.telling = threading.Lock()  # one line at a time
         self.code = OK
 
@@ -126,7 +128,8 @@ class Placing:
                 self.code = self.code or UNEXPECTED
             elif self._call.json:
                 self._call.output.record("placed", {"job_id": one.job_id, "path": str(placed.path)}, flush=False)
-            elif self._call.verbosity >= 0:
+            elif self._call.verbosity >= 0 and placed.path not in self._named:
+                self._named.add(placed.path)  # a list may name an item twice
                 self._call.output.text(one_line(str(placed.path)))
 
     def place_all(self, got: Sequence[Got]) -> list[int]:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from longshore.cli.output.failure_lines import FailureLines, grouped, remedy
-from longshore.cli.output.writer import duration, on_terminal, say, size
+from longshore.cli.output.writer import counted, duration, on_terminal, readable, say, size
 from longshore.domain.policy.redaction import LONGEST, safe_url
 from longshore.domain.reasons import reason_named
 from longshore.domain.run_events import RunEvent
@@ -21,11 +21,17 @@ if TYPE_CHECKING:
 
 # These do not count as attempts and the job waits without limit, so the user must see the cause.
 FOR_A_PERSON: Final = frozenset({"disk_full", "disk_error", "store_unavailable", "path_unmapped"})
+SAME: Final = "the same command"
+RETRY: Final = "`longshore retry --all`, then `longshore run`,"
 DAY_S: Final = 86_400
 AGAIN_S: Final = 10.0  # several workers of one run tell the same
 PLAIN_AGAIN_S: Final = 300.0  # where the line of progress repeats it
 # What a run waits for besides the reasons of failures.
-_MEANINGS: Final = {"paused": "by a person", "silent": "it was asked and sends nothing"}
+_MEANINGS: Final = {
+    "paused": "by a person",
+    "silent": "it was asked and sends nothing",
+    "connecting": "no connection yet",
+}
 
 
 def event_printer(call: Call, *, results: bool | None = True) -> Callable[[RunEvent], None]:
@@ -105,10 +111,11 @@ def waiting_text(facts: Mapping[str, Any], *, brief: bool = False) -> str:
     else:
         at = datetime.fromisoformat(until)
         left = (at - datetime.now(UTC)).total_seconds()
-        shown = f"{at.astimezone():%H:%M:%S}" if brief and left < DAY_S else until
+        shown = f"{at.astimezone():%H:%M:%S}" if brief and left < DAY_S else readable(until)
         end = shown if left < 1 else f"{shown} ({duration(left)})"
     why = f" ({_meaning(reason)})" if _meaning(reason) and not brief else ""
-    return f"waiting   {facts['jobs']} job(s) for {facts['host'] or 'other workers'}: {reason}{why}, until {end}"
+    jobs, whom = counted(facts["jobs"], "job"), facts["host"] or "other workers"
+    return f"waiting   {jobs} for {whom}: {reason}{why}, until {end}"
 
 
 def _meaning(reason: str) -> str:
@@ -166,8 +173,8 @@ def summary_text(score: ProgressCounts) -> str:
     """Return a one-line summary of a run."""
     words = [("completed", score.completed), ("held before", score.held), ("failed", score.failed)]
     words += [("canceled", score.canceled), ("not stored (offline)", score.offline), ("tried again", score.retries)]
-    counted = [f"{count} {word}" for word, count in words if count or word == "completed"]
-    return ", ".join([*counted, size(score.bytes)])
+    parts = [f"{count} {word}" for word, count in words if count or word == "completed"]
+    return ", ".join([*parts, size(score.bytes)])
 
 
 def refused_text(refused: Mapping[str, int]) -> str:
@@ -176,11 +183,17 @@ def refused_text(refused: Mapping[str, int]) -> str:
     return "".join(f", {refused[name]} {word}" for name, word in words.items() if refused[name])
 
 
+def doubles_text(count: int) -> str:
+    """Return how many items of a list were the same as others, for the end of a summary."""
+    return f", {counted(count, 'item')} named more than once" if count else ""
+
+
 def next_steps(score: ProgressCounts, left: int, *, again: str) -> list[str]:
-    """Return hints for the failures and for the work that is left."""
+    """Return hints for the failures and for the work that is left; `again`: the command that goes on."""
     lines = grouped(score.failures)
     if score.failed:
-        lines.append("  → `longshore failures` says why; `longshore retry --all` and `longshore run` try again")
+        retry = f"{again}, or `longshore retry --all` and `longshore run`," if again == SAME else RETRY
+        lines.append(f"  → `longshore failures` says why; {retry} asks for them again")
     if left:
         lines.append(f"  → {left} left: {again} goes on where this stopped")
     return lines

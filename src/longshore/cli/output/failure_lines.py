@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
+from longshore.cli.output.writer import counted, size
 from longshore.domain.reasons import reason_named
 
+LOST_REMEDY: Final = "`longshore reconcile` and `longshore run` fetch what has a source"
 EACH: Final = 3  # failures of one reason that get a line of their own
 HOSTS: Final = 4  # hosts of one reason that are named at the end
 
@@ -29,6 +31,11 @@ class FailureLines:
             return f"{word:<9} {reason}  … further ones are only counted"
         line = f"{word:<9} {reason}  {item}: {message}"
         return f"{line}\n  → {remedy(reason)}" if seen == 1 else line
+
+
+def lost_text(artifacts: int, nbytes: int) -> str:
+    """Return the sentence for artifacts whose bytes were found lost or damaged, with the remedy."""
+    return f"{counted(artifacts, 'artifact')} lost or damaged, {size(nbytes)}: {LOST_REMEDY}"
 
 
 def grouped(failures: Mapping[tuple[str, str], int]) -> list[str]:

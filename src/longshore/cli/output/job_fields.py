@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from longshore.cli.output.writer import moment
-from longshore.domain.policy.redaction import safe_url
+from longshore.domain.policy.redaction import safe_field, safe_url
 
 if TYPE_CHECKING:
     from longshore.domain.model import Job
 
+_HELD: Final = frozenset({"completed", "skipped"})
 
-def job_facts(job: Job) -> dict[str, Any]:
-    """Return the fields of a job's line."""
+
+def job_facts(job: Job, *, is_lost: bool = False) -> dict[str, Any]:
+    """Return the fields of a job's line; `is_lost`: bytes of its result are."""
     request = job.request
     return {
         "job_id": job.job_id,
@@ -24,8 +26,8 @@ def job_facts(job: Job) -> dict[str, Any]:
         "debug_id": job.debug_id,
         "job_type": job.job_type,
         "attempts": job.attempts,
-        "work_id": safe_url(request.work_id) if request.work_id else None,
-        "source_ref": safe_url(request.source_ref) if request.source_ref else None,
+        "work_id": safe_field(request.work_id),
+        "source_ref": safe_field(request.source_ref),
         "priority": job.priority,
         "progress": job.progress,
         "bytes_done": job.bytes_done,
@@ -43,6 +45,7 @@ def job_facts(job: Job) -> dict[str, Any]:
         "result_artifacts": list(job.results),
         "tenant_id": job.scope.tenant_id,
         "project_id": job.scope.project_id,
+        "availability": ("missing" if is_lost else "available") if job.status in _HELD else None,
     }
 
 

@@ -146,6 +146,13 @@ class ProgressCounts:
         (then, before), (_, have) = self._marks[0], self._marks[-1]
         return max(0.0, (have - before) / (now - then)) if now > then else 0.0
 
+    def _depends_on_hosts(self, now: float) -> bool:
+        """Return whether nothing is left but jobs of hosts that rest or do not answer."""
+        waits = [wait for wait in list(self.waits.values()) if not wait.is_over(now)]
+        if not waits or any(one.bytes for one in list(self.active.values())):
+            return False
+        return not self.active or sum(wait.facts["jobs"] for wait in waits) >= (self.total or 0) - self.ended
+
     def eta_s(self, now: float) -> float | None:
         """Estimated seconds left at the current rate."""
         if (left := self.bytes_left()) is not None:
@@ -154,7 +161,7 @@ class ProgressCounts:
         fetched = self.completed + self.failed + self.elsewhere
         if not self.total or not fetched or self.ended >= self.total:
             return None
-        if not self.active and self.waiting(now):  # the end depends on a host
+        if self._depends_on_hosts(now):
             return None
         return (self.total - self.ended) * (now - self.started_at) / fetched
 

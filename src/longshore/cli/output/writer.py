@@ -88,7 +88,19 @@ def moment(micros: int) -> str:
 
 def short_moment(micros: int) -> str:
     """Write a time of the ledger for a person: to the second, in UTC."""
-    return moment(micros)[:19].replace("T", " ") + "Z"
+    return readable(moment(micros))
+
+
+def readable(stamp: str) -> str:
+    """Write an RFC 3339 time as every screen of the program does: to the second, in UTC."""
+    return stamp[:19].replace("T", " ") + "Z"
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number with its noun: `1 job`, `2 jobs`, `3 entries`."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun[:-1]}ies" if noun.endswith("y") else f"{number} {noun}s"
 
 
 def size(nbytes: float) -> str:

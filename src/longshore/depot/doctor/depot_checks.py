@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from longshore.config import Settings
 from longshore.depot.derived_settings import lost_ledger
-from longshore.depot.doctor.check import Check, CheckFunction, existing
+from longshore.depot.doctor.check import Check, CheckFunction, existing, many, no_ledger, on_postgres, opened
+from longshore.depot.doctor.ledger_checks import check_audit, check_schema
 from longshore.domain.kinds import TERMINAL
 from longshore.domain.model import Scope
 from longshore.errors import ForeignStore, LedgerError, LongshoreError, NoStore, NotFound, SchemaMismatch
@@ -26,20 +27,6 @@ SHARED_TABLES: Final = frozenset(
     {"_meta", "_migrations", "stage_moves", "hosts", "tokens", "commits"}
 )  # not specific to a tenant
 MOST_LOOKED_AT: Final = 10_000
-
-
-def _on_postgres(settings: Settings) -> bool:
-    return settings.ledger.startswith(("postgresql://", "postgres://"))
-
-
-def _no_ledger(settings: Settings) -> bool:
-    return not _on_postgres(settings) and not os.path.exists(settings.ledger)
-
-
-def _opened(settings: Settings) -> Ledger:
-    from longshore.ledger import Ledger
-
-    return Ledger.open(settings.ledger if _on_postgres(settings) else Path(settings.ledger))
 
 
 def check_depot(settings: Settings) -> Check:
@@ -58,22 +45,22 @@ def check_ledger(settings: Settings) -> Check:
     """Check that the ledger opens and has the schema that this program needs."""
     if lost := lost_ledger(settings):
         return Check("ledger", "fail", str(lost), lost.hint)
-    if _no_ledger(settings):
+    if no_ledger(settings):
         return Check("ledger", "skip", f"no ledger at {settings.ledger} yet")
     try:
-        with _opened(settings) as ledger:
+        with opened(settings) as ledger:
             schema = ledger.read(ledger_identity.schema_version)
     except SchemaMismatch as error:
         return Check("ledger", "fail", str(error), error.hint or "longshore migrate")
-    modes = "" if _on_postgres(settings) else f", journal mode {journal_mode(Path(settings.ledger))}, synchronous FULL"
+    modes = "" if on_postgres(settings) else f", journal mode {journal_mode(Path(settings.ledger))}, synchronous FULL"
     return Check("ledger", "ok", f"{ledger.dialect}, schema {schema}, no migration pending{modes}")
 
 
 def check_clock(settings: Settings) -> Check:
     """Compare the ledger's clock, which times leases, with this machine's."""
-    if _no_ledger(settings):
+    if no_ledger(settings):
         return Check("clock", "skip", "no ledger yet")
-    with _opened(settings) as ledger:
+    with opened(settings) as ledger:
         off = ledger.now() / 1_000_000 - time.time()
     evidence = f"{off:+.3f} s between the ledger's clock and this machine's"
     return Check("clock", "warn" if abs(off) > 5 else "ok", evidence, "synchronise the clocks (NTP)")
@@ -81,9 +68,9 @@ def check_clock(settings: Settings) -> Check:
 
 def check_leases(settings: Settings) -> Check:
     """Check for expired leases and for jobs that are overdue."""
-    if _no_ledger(settings):
+    if no_ledger(settings):
         return Check("leases", "skip", "no ledger yet")
-    with _opened(settings) as ledger:
+    with opened(settings) as ledger:
         due, workers, now = ledger.next_due(), ledger.read(all_tenants.leases), ledger.now()
     late = 0.0 if due is None else (now - due) / 1_000_000
     expired = [worker for worker in workers if worker.until < now]
@@ -98,13 +85,13 @@ def check_leases(settings: Settings) -> Check:
     return Check(
         "leases",
         "ok",
-        f"{_many(held, 'lease')} of {_many(len(workers), 'worker')}, none expired; no job is overdue",
+        f"{many(held, 'lease')} of {many(len(workers), 'worker')}, none expired; no job is overdue",
     )
 
 
 def check_role(settings: Settings) -> Check:
     """On PostgreSQL: check that the role cannot bypass row-level security."""
-    if not _on_postgres(settings):
+    if not on_postgres(settings):
         return Check("postgresql", "skip", "the ledger is not on PostgreSQL")
     try:
         import psycopg
@@ -121,6 +108,9 @@ def check_role(settings: Settings) -> Check:
     if open_tables := [name for name in facts.without_policy if name not in SHARED_TABLES]:
         told = f"{evidence}; without a tenant policy: {', '.join(open_tables)}"
         return Check("postgresql", "fail", told, "restore the schema: longshore migrate on a new database, then copy")
+    if facts.open_to_all:
+        remedy = "REVOKE CONNECT ON DATABASE … FROM PUBLIC: a login without rights can still take locks that the program uses"
+        return Check("postgresql", "warn", f"{evidence}; every login of the server may connect", remedy)
     if facts.bypasses:
         return Check("postgresql", "warn", f"{evidence}; this role bypasses it", "connect as the application role")
     return Check("postgresql", "ok", evidence)
@@ -160,12 +150,12 @@ def check_store(settings: Settings) -> Check:
 
 def _trouble(settings: Settings) -> NoStore | None:
     """Return whether the ledger has artifacts but no store. An unreadable ledger is reported by another check."""
-    if _no_ledger(settings):
+    if no_ledger(settings):
         return None
     from longshore.depot.owned_store import store_trouble
 
     try:
-        with _opened(settings) as ledger:
+        with opened(settings) as ledger:
             return store_trouble(settings, ledger)
     except LedgerError:
         return None
@@ -173,12 +163,12 @@ def _trouble(settings: Settings) -> NoStore | None:
 
 def _foreign(settings: Settings) -> ForeignStore | None:
     """Open an existing store to check whether it belongs to another ledger. Other checks report other errors."""
-    if _no_ledger(settings) or ("://" not in settings.store and not os.path.isdir(settings.store)):
+    if no_ledger(settings) or ("://" not in settings.store and not os.path.isdir(settings.store)):
         return None
     from longshore.depot.owned_store import open_own_store
 
     try:
-        with _opened(settings) as ledger:
+        with opened(settings) as ledger:
             open_own_store(settings, ledger).close()
     except ForeignStore as error:
         return error
@@ -205,13 +195,13 @@ def _check_s3(settings: Settings) -> Check:
 
 def check_orphans(settings: Settings) -> Check:
     """Report orphaned bytes: parts of finished jobs, and quarantined bodies."""
-    if _no_ledger(settings) or ("://" not in settings.store and not os.path.isdir(settings.store)):
+    if no_ledger(settings) or ("://" not in settings.store and not os.path.isdir(settings.store)):
         return Check("orphans", "skip", "no depot yet, or no store")
     if _trouble(settings) is not None:
         return Check("orphans", "skip", "no store; see `store`")
     from longshore.depot.owned_store import open_own_store
 
-    with _opened(settings) as ledger:
+    with opened(settings) as ledger:
         store = open_own_store(settings, ledger)
         try:
             parts = list(islice(store.parts(), MOST_LOOKED_AT))
@@ -243,8 +233,8 @@ def check_torrents(settings: Settings) -> Check:
         given = settings.qbittorrent
         client = Client(given)
         found = check_client(given, client)
-        if not _no_ledger(settings):
-            with _opened(settings) as ledger:
+        if not no_ledger(settings):
+            with opened(settings) as ledger:
                 found += left_behind(ledger, client)
     except LongshoreError as error:
         return Check("qbittorrent", "fail", str(error), error.hint or _TORRENT_REMEDY)
@@ -260,11 +250,9 @@ DEPOT_CHECKS: Final[dict[str, CheckFunction]] = {
     "clock": check_clock,
     "leases": check_leases,
     "postgresql": check_role,
+    "schema": check_schema,
+    "audit": check_audit,
     "store": check_store,
     "orphans": check_orphans,
     "qbittorrent": check_torrents,
 }
-
-
-def _many(n: int, one: str) -> str:
-    return f"{n} {one}{'' if n == 1 else 's'}"

@@ -33,12 +33,13 @@ from longshore.domain.model import Scope
 from longshore.errors import (
     BadInput,
     BlobDamaged,
+    Damaged,
     NoDepot,
     NotFound,
     PublishFailed,
 )
 from longshore.ledger.maintenance import snapshot
-from longshore.store import LocalStore
+from longshore.store import LocalStore, blob_names
 from longshore.store.durability import filesystem
 from longshore.store.verify_blob import problem_with
 
@@ -67,6 +68,8 @@ class BackupResult:
     missing: int = 0  # rows whose blob is missing
     damaged: int = 0  # rows whose blob is damaged
     problems: list[tuple[str, str]] = field(default_factory=list)  # SHA-256 and problem
+    revoked: int = 0  # tokens of a restored ledger
+    drift: list[str] = field(default_factory=list)  # differences of its schema, where the caller allows them
 
     def lost(self, sha256: str, *, damaged: bool) -> None:
         """Count a blob that could not be copied."""
@@ -114,21 +117,34 @@ def backup(
 
 
 def restore(
-    source: Path, depot: Path, settings: Settings, *, note: Callable[[BackupResult], None] | None = None
+    source: Path,
+    depot: Path,
+    settings: Settings,
+    *,
+    now: int,
+    keep_tokens: bool = False,
+    allow_drift: bool = False,
+    note: Callable[[BackupResult], None] | None = None,
 ) -> BackupResult:
-    """Restore a backup into a directory without a depot; the ledger comes last, so a partial restore is not a depot."""
+    """Restore a backup into a directory without a depot; the ledger comes last, so a partial restore is not a depot.
+
+    Tokens are revoked unless `keep_tokens`: the backup may be older than a revocation. A schema that the program would not
+    make is refused unless `allow_drift`: a trigger in it would run in the new depot.
+    """
     _check_source(source)
     if (depot / LEDGER).exists():
         raise BadInput(f"a depot exists at {depot}", hint="restore into an empty directory: name it with --depot")
     snapshot.check(source / LEDGER)
+    drift = _checked_schema(source / LEDGER, allow_drift=allow_drift)
     owner = snapshot.ledger_id(source / LEDGER)
     LocalStore(
         depot / STORE, settings, ledger_id=owner
     ).close()  # the store is initialized before a ledger refers to it
-    copied = BackupResult()
-    for _, sha256, size, pointer in snapshot.blobs(source / LEDGER):
+    copied = BackupResult(drift=drift)
+    for scope, sha256, size, pointer in snapshot.blobs(source / LEDGER):
+        _check_pointer(scope, sha256, pointer)
         found = source / STORE / pointer
-        if found.is_file() and not found.is_symlink():
+        if found.is_file() and not _leads_through_link(source / STORE, pointer):
             _copy_file(found, depot / STORE / pointer, sha256, size, copied)
         else:
             copied.lost(sha256, damaged=False)
@@ -141,6 +157,8 @@ def restore(
     os.sync()
     with open(source / LEDGER, "rb") as ledger, filesystem.create_private(depot / "ledger.new") as out:
         shutil.copyfileobj(ledger, out, _CHUNK)
+    if not keep_tokens:
+        copied.revoked = snapshot.revoke_tokens(depot / "ledger.new", now)
     failpoints.hit("restore.ledger")
     os.sync()
     os.replace(depot / "ledger.new", depot / LEDGER)
@@ -166,6 +184,30 @@ def _claim(target: Path, outside: Sequence[Path]) -> None:
     if foreign := sorted(set(os.listdir(target)) - {_UNBORN_NOTE}):
         raise BadInput(f"{target} holds something else: {foreign[0]}", hint=_WHERE_TO)
     _write_note(target, {})
+
+
+def _checked_schema(ledger: Path, *, allow_drift: bool) -> list[str]:
+    if (found := snapshot.drift(ledger)) and not allow_drift:
+        raise Damaged(
+            f"the ledger of this backup has another schema than the program makes: {'; '.join(found[:10])}",
+            hint="if you made these changes yourself, restore with --allow-drift; nothing was restored",
+        )
+    return found
+
+
+def _check_pointer(scope: Scope, sha256: str, pointer: str) -> None:
+    """Raise `Damaged` unless a pointer is the name of this blob: another name could be one of the store's own files."""
+    try:
+        sound = blob_names.parse(scope, pointer).sha256 == sha256
+    except NotFound:
+        sound = False
+    if not sound:
+        raise Damaged(f"a pointer of the ledger in this backup is not the name of a blob: {pointer[:80]!r}")
+
+
+def _leads_through_link(root: Path, pointer: str) -> bool:
+    pieces = pointer.split("/")
+    return any(os.path.islink(root / "/".join(pieces[:n])) for n in range(len(pieces) + 1))
 
 
 def _check_source(source: Path) -> None:

@@ -20,7 +20,7 @@ from longshore.errors import BlobDamaged, NotFound
 from longshore.ledger.operations.deleting import By
 from longshore.ledger.queries.due_work import scopes_known
 from longshore.ledger.queries.listing import ArtifactFilter
-from longshore.store.local.place_outside import Mode, place
+from longshore.store.local.place_outside import Mode, is_same, place
 
 if TYPE_CHECKING:
     from longshore.ledger.maintenance.import_earlier_ledger import Backfilled
@@ -113,8 +113,13 @@ class Maintenance:
     ) -> Path:
         """Write an artifact's bytes to a file outside the depot, by reflink or copy; a hard link only on request.
 
-        Only plain files and links to them are replaced; a device, a FIFO or a path inside the depot is `BadInput`, and so
-        is a symbolic link between the directory `inside` and the file.
+        `mode`: "reflink" (shares the blocks where the filesystem can, otherwise copies), "copy", or "hardlink" (the file is
+        the stored blob itself: whoever writes to it damages the depot; otherwise copies). An existing file with the same
+        bytes is left as it is; any other is `Conflict` unless `overwrite`.
+
+        Only plain files and links to them are replaced; a device, a FIFO or a path inside the depot is `BadInput`.
+        `inside`: a directory that the file must be in, by default its own; it is created if needed, and below it no symbolic
+        link is followed (`BadInput`). Set it if the target comes from names that others chose.
 
         The bytes are hashed while they are copied. If the blob is damaged, no file is created: the blob is quarantined,
         its artifacts are marked missing, and `BlobDamaged` is raised.
@@ -135,6 +140,8 @@ class Maintenance:
         """Do the work of `place` in this thread; several threads may place at the same time."""
         path, store = Path(target), self._depot.store
         check_target(path, self._depot.settings)
+        if not overwrite and is_same(path, artifact, inside):
+            return path
         try:
             place(store, artifact.scope, artifact.pointer, path, mode=mode, overwrite=overwrite, inside=inside)
         except (BlobDamaged, NotFound):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from longshore.depot.maintenance.deletion import Chosen, chosen_artifacts, delete, ids_and_bytes
 from longshore.depot.maintenance.purge import retire
 from longshore.domain.model import SECOND, Micros, Scope
+from longshore.errors import NotPermitted
 from longshore.ledger.operations import audit_log
 from longshore.ledger.operations.deleting import By
 from longshore.ledger.queries.due_work import scopes_known
@@ -73,12 +75,9 @@ class Retention:
                 done.jobs += retire(self._ledger, scope, before=_before(now, given.days), target=target, form=form).jobs
             for artifact_type, days in given.artifact_days.items():
                 done.artifacts += self._delete_old(scope, artifact_type, _before(now, days))
-            ages = {
-                "audit_before": _before(now, given.audit_days) if given.audit_days else 0,
-                "keys_before": _before(now, given.request_key_days) if given.request_key_days else 0,
-            }
-            while gone := self._ledger.write(audit_log.forget_old, scope, **ages):
-                done.lines += gone
+            done.lines += self._forget(audit_log.forget_keys, scope, now, given.request_key_days)
+            with contextlib.suppress(NotPermitted):  # a worker's login; the service's process does it
+                done.lines += self._forget(audit_log.forget_lines, scope, now, given.audit_days)
         return done
 
     def _delete_old(self, scope: Scope, artifact_type: str, before: Micros) -> int:
@@ -87,6 +86,12 @@ class Retention:
         ids, _ = ids_and_bytes(chosen_artifacts(self._ledger, scope, chosen))
         by = By("retention", why=f"retention.artifact_days of {artifact_type}")
         return len(delete(self._ledger, self._store, scope, ids, by).artifact_ids) if ids else 0
+
+    def _forget(self, verb: Callable[..., int], scope: Scope, now: Micros, days: float) -> int:
+        count = 0
+        while days and (gone := self._ledger.write(verb, scope, before=_before(now, days))):
+            count += gone
+        return count
 
 
 def _before(now: Micros, days: float) -> Micros:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Final
 
 from longshore.domain.transfer.credentials import Credential, credential_for
@@ -40,6 +41,17 @@ class Logins:
         self._load, self._load_cookies = load, load_cookies
         self._table: Mapping[str, Credential] | None = None
         self._cookies: CookieTable | None = None
+        self._tenant = ""
+
+    def of_tenant(self, tenant: str) -> Logins:
+        """Return the credentials that the jobs of a tenant are sent with."""
+        if self._load is None:
+            return self
+        if self._table is None:
+            self._table = self._load()
+        view = copy(self)
+        view._tenant = tenant
+        return view
 
     def __bool__(self) -> bool:
         return self._load is not None
@@ -74,7 +86,7 @@ class Logins:
             return NO_LOGIN
         if target.credential is not None:
             return NO_LOGIN
-        credential = credential_for(self._table, target.scheme, target.host, target.hostname)
+        credential = credential_for(self._table, target.scheme, target.host, target.hostname, self._tenant)
         return _hash(credential) if credential is not None else NO_LOGIN
 
     def of_request(self, url: str | None, mirrors: Sequence[str], headers: Headers = ()) -> str:

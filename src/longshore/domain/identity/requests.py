@@ -24,6 +24,7 @@ _NO_EXPECTATION: Final = Expect()
 _HEX = re.compile(r"[0-9a-f]+\Z")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _MEDIA_TYPE = re.compile(r"\s*[\w!#$&^.+-]+/[\w!#$&^.+*-]+\s*(?:;.*)?\Z", re.ASCII)
+MAGNET: Final = "a magnet belongs to a book and a user: `longshore torrent add`, or POST /api/v1/torrents"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -63,7 +64,7 @@ def download_request(
     try:
         canonical = ada_url.normalize_url(url).partition("#")[0]
     except ValueError:
-        raise NotAUrl(f"not a URL: {shown(url)!r}") from None
+        raise NotAUrl(f"not a URL: {shown(url)!r}", hint=_port_hint(url)) from None
     plain = sha256 is None and size_bytes is None and media_type is None and not digests
     own = tuple(_header(*header) for header in headers)
     return JobRequest(
@@ -104,6 +105,13 @@ class Defaults:
             plain = expect is _NO_EXPECTATION or expect == _NO_EXPECTATION
             expect = self._plain if plain else replace(expect, media_type=self._media_type)
         return replace(request, run_id=request.run_id or self._run_id, expect=expect)
+
+
+def _port_hint(url: str) -> str | None:
+    """Return a hint if the port is what is wrong with a URL."""
+    port = re.match(r"[a-z]+://[^/?#]*:([^/?#@:\]]+)(?:[/?#]|\Z)", url, re.IGNORECASE)
+    wrong = port is not None and not (port[1].isascii() and port[1].isdigit() and int(port[1][:6]) < 65_536)
+    return f"{port[1][:20]} is not a port: a port is a number from 1 to 65535" if port and wrong else None
 
 
 def authority(canonical: str) -> str:
@@ -169,6 +177,16 @@ def without_other_schemes(urls: Sequence[str]) -> list[str]:
     For lists that are written for many programs: a Metalink that names a torrent and a web server is a good one.
     """
     return [url for url in urls if not _is_for_others(url)] or list(urls)
+
+
+def check_fetched(request: JobRequest) -> JobRequest:
+    """Return a request of a list; raise `NotAUrl` if its scheme is never fetched, so that it never becomes a job."""
+    if not _is_fetched(request.canonical_url or ""):
+        scheme = (request.canonical_url or "").partition(":")[0]
+        if scheme == "magnet":
+            raise NotAUrl(MAGNET)
+        raise NotAUrl(f"{scheme}: is not fetched; use http, https, ftp or sftp with a host: {shown(request.url or '')}")
+    return request
 
 
 def _is_for_others(url: str) -> bool:

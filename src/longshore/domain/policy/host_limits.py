@@ -1,15 +1,18 @@
 """How much may be started at a host now: a pure decision from what is configured, remembered and in flight.
 
 Rules. What is in flight is derived from live leases. A rate is a schedule of starts (`next_start_at`). A host with too
-many faults in a row rests, then gets one try, and is whole again after a success. A host that answered nothing at all for
-`give_up_s`, the last try included, is given up: the jobs that wait for it fail, because one try speaks for all of them. A
+many faults in a row rests, then gets one try, and is whole again after a success. So does a host with which several requests
+got no connection for as long as it would rest: more requests at once would only wait for the same. The time that a try spent
+waiting counts as rest. A host that answered nothing at all for `give_up_s`, from the start of the first request to the end of
+the last try, is given up: the jobs that wait for it fail, because one try speaks for all of them. A
 host that answers, but gave nothing but faults for `give_up_s`, is faulty: jobs that were asked for there fail, and each of the
 others is asked for once, at the host's usual pace, because an answer speaks only for its own URL.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Final
 
 from longshore.domain.model import SECOND, Micros
@@ -22,6 +25,10 @@ RECHECK: Final[Micros] = (
 VERDICT: Final[Micros] = 30 * SECOND  # how long a host stays given up, at least
 STALE: Final[Micros] = 600 * SECOND  # a silence that was not observed for this long restarts
 _NO_LIMITS: Final = HostSettings()
+REST_FOR_ALL: Final[Micros] = 3_600 * SECOND  # the longest rest that tenants can bring about for the others
+UNREACHABLE: Final = "connect"  # the reason of a request that got no connection
+SEVERAL: Final = 2
+LEAST_REST: Final[Micros] = SECOND
 BURST_S: Final = 0.1  # a rate may be used up to this far ahead
 
 
@@ -54,10 +61,21 @@ class HostFacts:
     next_start_at: Micros | None = None
     uses: tuple[HostUse, ...] = ()
     reason: str | None = None  # of the last fault
-    silent_since: Micros | None = None  # the first request without any answer since the last answer
+    silent_since: Micros | None = None  # start of the first request without any answer since the last answer
     silences: int = 0  # requests without any answer since then
     nameless_at: Micros | None = None  # the resolver said that the name does not exist
     faulty_since: Micros | None = None  # the first fault of any kind since the last answer that was none
+    cooldown_tenant: str | None = None  # the only tenant that `cooldown_until` is for; None: all
+
+
+class HostState(StrEnum):
+    """How a host stands, in one word for every table, field and page."""
+
+    OK = "ok"  # it is asked as usual
+    RESTING = "resting"  # asked by Retry-After or a person to be left alone, or after faults; then one try decides
+    FAULTY = "faulty"  # nothing but faults for `give_up_s`: each URL is asked for once
+    GIVEN_UP = "given up"  # no answer at all for `give_up_s`: its jobs failed, and the next one is a new try
+    PAUSED = "paused"  # by a person, until it is resumed
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +134,56 @@ def rests_until(facts: HostFacts, defaults: HostsSettings, now: Micros) -> Micro
     return until if until > now else None
 
 
+def rest_of(facts: HostFacts, now: Micros) -> tuple[str, Micros] | None:
+    """Return the one tenant that a host told to wait, and until when; None: the host rests for all, or not at all.
+
+    One tenant can make a server answer 429 for hours. The others are asked to wait when they are told so themselves.
+    """
+    if facts.cooldown_tenant is None or (facts.cooldown_until or 0) <= now:
+        return None
+    return facts.cooldown_tenant, facts.cooldown_until or 0
+
+
+def for_tenant(facts: HostFacts, tenant: str) -> HostFacts:
+    """Return what a tenant sees of a host: not the rest that only another one was asked for."""
+    if facts.cooldown_tenant in (None, tenant):
+        return facts
+    return replace(facts, cooldown_until=None)
+
+
 def _tried_at(facts: HostFacts, defaults: HostsSettings) -> Micros:
     """Return when a host whose breaker is open gets its one try: after its rest, or when it would be given up."""
-    failed_at = facts.failed_at or 0
+    failed_at, took = facts.failed_at or 0, _try_takes(facts)
     until = failed_at + int(defaults.breaker_cooldown_s * SECOND)
+    least = min(until, failed_at + LEAST_REST)
     if defaults.give_up_s:
-        for since in (facts.silent_since, facts.faulty_since):
+        for since, ahead in ((facts.silent_since, took), (facts.faulty_since, 0)):
             deadline = (since or 0) + int(defaults.give_up_s * SECOND)
             if since is not None and failed_at < deadline:
-                until = min(until, deadline)
+                until = max(least, min(until - ahead, deadline - ahead))
     return until
+
+
+def _try_takes(facts: HostFacts) -> Micros:
+    """Return how long the first request without an answer waited for one; 0 if the series began with another fault."""
+    if facts.silent_since is None or facts.faulty_since is None:
+        return 0
+    return max(0, facts.faulty_since - facts.silent_since)
+
+
+def state_of(facts: HostFacts, defaults: HostsSettings, now: Micros) -> tuple[HostState, Micros | None]:
+    """Return how a host stands, and until when; None: no end is known, or nothing to wait for."""
+    if facts.paused:
+        return HostState.PAUSED, None
+    until = rests_until(facts, defaults, now)
+    ends = None if until is None or until >= NEVER else until
+    if facts.nameless_at is not None or _has_lasted(facts, facts.silent_since, defaults):
+        return HostState.GIVEN_UP, ends
+    if until is not None:
+        return HostState.RESTING, ends
+    if facts.silent_since is None and _has_lasted(facts, facts.faulty_since, defaults):
+        return HostState.FAULTY, None
+    return HostState.RESTING if _is_open(facts, defaults) else HostState.OK, None
 
 
 def judged(facts: HostFacts, defaults: HostsSettings, now: Micros) -> HostVerdict | None:
@@ -156,10 +214,16 @@ def found_faulty(facts: HostFacts, defaults: HostsSettings, now: Micros) -> Micr
 
 def _lasted(facts: HostFacts, since: Micros | None, defaults: HostsSettings, now: Micros) -> Micros | None:
     """Return the last fault, if the breaker is open, faults lasted for `give_up_s` and the last one is not long ago."""
-    if not defaults.give_up_s or since is None or facts.failed_at is None or not _is_open(facts, defaults):
+    if facts.failed_at is None or now - facts.failed_at >= _holds(defaults):
         return None
-    lasted, ago = facts.failed_at - since, now - facts.failed_at
-    return facts.failed_at if lasted >= defaults.give_up_s * SECOND and ago < _holds(defaults) else None
+    return facts.failed_at if _has_lasted(facts, since, defaults) else None
+
+
+def _has_lasted(facts: HostFacts, since: Micros | None, defaults: HostsSettings) -> bool:
+    """Return whether the breaker is open and faults lasted for `give_up_s`."""
+    if not defaults.give_up_s or since is None or facts.failed_at is None or not _is_open(facts, defaults):
+        return False
+    return facts.failed_at - since >= defaults.give_up_s * SECOND
 
 
 def _holds(defaults: HostsSettings) -> Micros:
@@ -191,7 +255,16 @@ def _is_tried(facts: HostFacts, defaults: HostsSettings, now: Micros) -> bool:
 
 def _is_open(facts: HostFacts, defaults: HostsSettings) -> bool:
     """Return whether the breaker is open."""
-    return bool(defaults.breaker_failures) and facts.failures >= defaults.breaker_failures
+    if not defaults.breaker_failures:
+        return False
+    return facts.failures >= defaults.breaker_failures or _is_unreachable(facts, defaults)
+
+
+def _is_unreachable(facts: HostFacts, defaults: HostsSettings) -> bool:
+    """Return whether several requests got no connection, for as long as a host rests."""
+    if facts.reason != UNREACHABLE or facts.silences < SEVERAL or facts.silent_since is None or facts.failed_at is None:
+        return False
+    return facts.failed_at - facts.silent_since >= defaults.breaker_cooldown_s * SECOND
 
 
 def _rate(facts: HostFacts, defaults: HostsSettings) -> float:

@@ -24,14 +24,18 @@ class Credential:
         return "Credential(…)"
 
 
-def credential_for(table: Mapping[str, Credential], scheme: str, host: str, hostname: str) -> Credential | None:
+def credential_for(
+    table: Mapping[str, Credential], scheme: str, host: str, hostname: str, tenant: str = ""
+) -> Credential | None:
     """Find the credential of one origin. `host` has the port if it is not the scheme's own.
 
-    A bare name applies to encrypted schemes only. To send a secret unencrypted, use `http://name` as the key.
+    A bare name applies to encrypted schemes only. To send a secret unencrypted, use `http://name` as the key. A key that
+    begins with `TENANT@` applies to the jobs of that tenant only, and comes before the one that all tenants use.
     """
-    for key in (f"{scheme}://{host}", f"{scheme}://{hostname}"):
+    keys = [f"{scheme}://{host}", f"{scheme}://{hostname}"]
+    if scheme in ENCRYPTED:
+        keys += [host, hostname]
+    for key in [f"{tenant}@{key}" for key in keys] + keys if tenant else keys:
         if key in table:
             return table[key]
-    if scheme in ENCRYPTED:
-        return table.get(host) or table.get(hostname)
     return None

@@ -45,6 +45,7 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
     "books": ("tenant_id", "project_id", "book_id"),
     "media_assets": ("tenant_id", "project_id", "book_id", "media_type"),
     "torrents": ("tenant_id", "project_id", "job_id"),
+    "audit_heads": ("tenant_id", "project_id"),
     "audit_log": ("tenant_id", "project_id", "seq"),
     "request_keys": ("tenant_id", "project_id", "request_key"),
 }
@@ -114,7 +115,9 @@ class SqliteEnd:
 
     def tenants(self) -> list[str]:
         """Return the tenants."""
-        having = " UNION ".join(f"SELECT tenant_id FROM {table}" for table in ("lanes", "counters", "budgets"))
+        having = " UNION ".join(
+            f"SELECT tenant_id FROM {table}" for table in ("lanes", "counters", "budgets", "audit_heads")
+        )
         rows = self._connection.execute(f"{having} ORDER BY 1")
         return [str(row[0]) for row in rows]
 

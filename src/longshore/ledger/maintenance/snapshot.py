@@ -13,6 +13,7 @@ from longshore.domain.model import Scope
 from longshore.errors import Damaged, DiskFull, LongshoreError, Unavailable
 from longshore.ledger.backends.sqlite.connection import is_readonly
 from longshore.ledger.backends.sqlite.readonly import open_readonly
+from longshore.ledger.migrate import check_version, current_version, drift_sqlite, version_of
 from longshore.ledger.statements import statements
 
 _LEAST_ROOM: Final = 1 << 16  # bytes: with less, SQLite cannot even write a page and its journal
@@ -64,6 +65,28 @@ def check(ledger: Path) -> None:
             raise Damaged(f"the ledger of this backup is damaged: {found}")
     except apsw.Error as error:
         raise Damaged(f"the ledger of this backup is damaged: {error}") from error
+    finally:
+        connection.close()
+
+
+def drift(ledger: Path) -> list[str]:
+    """Return how the schema of a copy differs from what the program makes: a foreign trigger would run in the new depot."""
+    plain = not is_readonly(ledger)
+    connection = apsw.Connection(str(ledger), flags=apsw.SQLITE_OPEN_READONLY) if plain else open_readonly(ledger)
+    try:
+        if (have := version_of(connection)) > current_version("sqlite"):
+            check_version(have, "sqlite", str(ledger))
+        return drift_sqlite(connection)
+    finally:
+        connection.close()
+
+
+def revoke_tokens(ledger: Path, now: int) -> int:
+    """Revoke every token of a copy; return how many were valid."""
+    connection = apsw.Connection(str(ledger), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.execute(_sql("snapshot_revoke"), {"now": now})
+        return connection.changes()
     finally:
         connection.close()
 

@@ -15,7 +15,7 @@ from longshore.errors import Conflict
 from longshore.ledger.rows import encoded
 from longshore.ledger.transaction import Tx
 
-OTHER_CAUSES: Final = frozenset({"missing_external_job", "canceled"})
+OTHER_CAUSES: Final = frozenset({"missing_external_job", "not_adopted", "canceled"})
 
 
 def releases_of(source: str | None, *identities: Identity) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from longshore.domain.identity.keys import check_text
-from longshore.domain.model import SECOND, Lease, Micros
+from longshore.domain.model import SECOND, Lease, Micros, Scope
 from longshore.domain.policy.host_limits import (
     NEVER,
     RECHECK,
@@ -15,13 +15,15 @@ from longshore.domain.policy.host_limits import (
     HostFacts,
     HostUse,
     allowance,
+    for_tenant,
     judged,
+    rest_of,
     rests_until,
     started,
 )
 from longshore.domain.settings import HostsSettings
 from longshore.errors import BadInput, LeaseLost
-from longshore.ledger.named_rows import HostPageRow, HostRow
+from longshore.ledger.named_rows import HostRow
 from longshore.ledger.operations.fencing import fence
 from longshore.ledger.operations.make_claimable import free_slots
 from longshore.ledger.records import Host
@@ -43,18 +45,32 @@ class Allowances:
         self._facts: dict[str, HostFacts] = {"": HostFacts("")}
         self._left: dict[str, Allowance] = {"": allowance(HostFacts(""), owner, defaults, tx.now)}
         self._taken: dict[str, int] = {}
+        self._resting: dict[str, tuple[str, Micros]] = {}  # hosts that only one tenant waits for, which, and until when
 
     def load(self, hosts: Iterable[str]) -> None:
         """Read what is not known yet, in two statements."""
         fresh = {host for host in hosts if host not in self._facts}
         for facts in host_facts(self._tx, fresh).values():
             self._facts[facts.host] = facts
+            if (rest := rest_of(facts, self._tx.now)) is not None:
+                self._resting[facts.host] = rest
             self._left[facts.host] = allowance(
-                facts, self._owner, self._defaults, self._tx.now, ahead=self._ahead, at_once=self._at_once
+                for_tenant(facts, ""),
+                self._owner,
+                self._defaults,
+                self._tx.now,
+                ahead=self._ahead,
+                at_once=self._at_once,
             )
 
-    def left(self, host: str) -> int:
-        """Return how many more leases of a host there are."""
+    def _rest(self, host: str, tenant: str) -> Micros | None:
+        resting, until = self._resting.get(host, (None, 0))
+        return until if resting == tenant else None
+
+    def left(self, host: str, tenant: str) -> int:
+        """Return how many more leases of a host there are for a tenant."""
+        if self._resting and self._rest(host, tenant) is not None:
+            return 0
         return self._left[host].leases - self._taken.get(host, 0)
 
     def slots(self, host: str) -> int:
@@ -65,8 +81,10 @@ class Allowances:
         """Return the same as the row of a lease keeps it."""
         return dated_slots(self.slots(host), self._tx.now)
 
-    def not_before(self, host: str) -> Micros:
+    def not_before(self, host: str, tenant: str) -> Micros:
         """Return when a host that is at its limit should be checked again."""
+        if (until := self._rest(host, tenant)) is not None:
+            return until
         left, taken = self._left[host], self._taken.get(host, 0)
         if taken and left.interval:
             return started(self._facts[host], taken, left.interval, self._tx.now)
@@ -131,6 +149,7 @@ def _facts_of(row: HostRow | None, name: str, uses: tuple[HostUse, ...] = ()) ->
         silences=row.silences,
         nameless_at=row.nameless_at,
         faulty_since=row.faulty_since,
+        cooldown_tenant=row.cooldown_tenant,
     )
 
 
@@ -157,7 +176,7 @@ def hop(tx: Tx, lease: Lease, host: str, *, defaults: HostsSettings, trail: str 
         return True
     allowed = Allowances(tx, lease.owner, defaults)
     allowed.load([host])
-    if allowed.left(host) < 1:
+    if allowed.left(host, lease.scope.tenant_id) < 1:
         return False
     allowed.take(host, 1)
     allowed.write()
@@ -166,15 +185,16 @@ def hop(tx: Tx, lease: Lease, host: str, *, defaults: HostsSettings, trail: str 
     return True
 
 
-def rests(tx: Tx, host: str, *, defaults: HostsSettings) -> bool:
+def rests(tx: Tx, host: str, tenant: str, *, defaults: HostsSettings) -> bool:
     """Return whether nothing may be asked of a host now. Only reads."""
-    return rest_of(tx, host, defaults=defaults) is not None
+    return resting_until(tx, host, tenant, defaults=defaults) is not None
 
 
-def rest_of(tx: Tx, host: str, *, defaults: HostsSettings) -> Micros | None:
+def resting_until(tx: Tx, host: str, tenant: str, *, defaults: HostsSettings) -> Micros | None:
     """Return until when nothing may be asked of a host; None: it does not rest. Only reads."""
     row = tx.one("host_row", host=host)
-    return rests_until(_facts_of(HostRow._make(row) if row else None, host), defaults, tx.now)
+    facts = for_tenant(_facts_of(HostRow._make(row) if row else None, host), tenant)
+    return rests_until(facts, defaults, tx.now)
 
 
 def rests_of(tx: Tx, names: Iterable[str], *, defaults: HostsSettings) -> dict[str, tuple[Micros, str]]:
@@ -230,12 +250,22 @@ def _is_limit(value: Any, kinds: tuple[type, ...]) -> bool:
 
 def hosts(tx: Tx, after: str = "", limit: int = 1_000) -> list[Host]:
     """List hosts by name, with what is in flight."""
-    rows = [HostPageRow._make(row) for row in tx.all("hosts_page", after=after, many=limit)]
+    rows = [HostRow._make(row) for row in tx.all("hosts_page", after=after, many=limit)]
     uses = _uses(tx, [row.host for row in rows])
     return [host_of(row, sum(use.in_flight for use in uses.get(row.host, ()))) for row in rows]
 
 
-def host_of(row: HostPageRow, in_flight: int) -> Host:
+def pending_by_host(tx: Tx, scope: Scope, host: str | None = None) -> dict[str, int]:
+    """Count the pending jobs of each host, or of one."""
+    tx.enter(scope.tenant_id)
+    counted: dict[str, int] = {}
+    for name, jobs in tx.all("hosts_pending", host=host, **scope._asdict()):
+        if name:
+            counted[name] = counted.get(name, 0) + jobs
+    return counted
+
+
+def host_of(row: HostRow, in_flight: int) -> Host:
     """Return the record of a host from its row."""
     return Host(
         host=row.host,
@@ -247,4 +277,5 @@ def host_of(row: HostPageRow, in_flight: int) -> Host:
         failed_at=row.failed_at,
         reason=row.reason,
         in_flight=in_flight,
+        facts=_facts_of(row, row.host),
     )

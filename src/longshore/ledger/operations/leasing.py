@@ -177,9 +177,9 @@ def _serve(tx: Tx, work: Claiming, tenant: str, share: int) -> bool:
     for place, (lane, host, top) in enumerate(lanes):
         if share <= 0:
             break
-        left = work.allowed.left(host)
+        left = work.allowed.left(host, tenant)
         if left <= 0:
-            parked.append((work.allowed.not_before(host), lane))
+            parked.append((work.allowed.not_before(host, tenant), lane))
             continue
         alike = sum(1 for _, _, other in lanes[place : place + share] if other == top)
         many = min(-(-share // alike), left)
@@ -213,7 +213,7 @@ def _take_chosen(tx: Tx, work: Claiming, job_ids: Sequence[str] | None, run_id: 
     rows = [JobRow._make(row) for row in found]
     work.allowed.load(row.host for row in rows)
     for row in rows:
-        if min(work.wanted, room) > 0 and work.allowed.left(row.host) > 0:
+        if min(work.wanted, room) > 0 and work.allowed.left(row.host, row.tenant_id) > 0:
             kept = work.keep([row])
             work.allowed.take(row.host, kept)
             room -= kept

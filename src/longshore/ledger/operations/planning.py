@@ -12,6 +12,7 @@ from typing import Final, Literal
 from longshore.domain.identity.expectations import Result, contradiction, is_answer, login_key, own_key
 from longshore.domain.identity.keys import check_params, check_text
 from longshore.domain.identity.labels import labels_of
+from longshore.domain.identity.logins import Logins
 from longshore.domain.identity.object_versions import caller_of
 from longshore.domain.identity.requests import download_request
 from longshore.domain.kinds import KINDS, kind_of
@@ -231,7 +232,8 @@ def _matched(
     place, which expectation contradicts that of the job that has the key.
     """
     if tx.logins or any(request.mirrors for request in requests):
-        requests = [_as_caller(tx, request) for request in requests]
+        logins = tx.logins.of_tenant(scope.tenant_id)
+        requests = [_as_caller(logins, request) for request in requests]
     known = _known(tx, scope, requests)
     results = _results(tx, scope, requests, known)
     first: dict[tuple[str, str | None], Expect] = {}  # of the jobs that this batch makes
@@ -261,11 +263,11 @@ def _matched(
     return own, known | _known(tx, scope, [own[index] for index in moved]), others
 
 
-def _as_caller(tx: Tx, request: JobRequest) -> JobRequest:
+def _as_caller(logins: Logins, request: JobRequest) -> JobRequest:
     """Add the logins of a download's URL and mirrors to its key, unless the request names a login already."""
     if not kind_of(request.job_type).of_url or request.key is None or request.login:
         return request
-    login = tx.logins.of_request(request.canonical_url, request.mirrors, request.headers)
+    login = logins.of_request(request.canonical_url, request.mirrors, request.headers)
     return replace(request, key=login_key(request.key, login), login=login) if login else request
 
 

@@ -26,9 +26,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from longshore.domain.kinds import CANCELED, JobKind, check_move, kind_of
-from longshore.domain.model import SECOND, JobRequest, Lease, NewArtifact, Status
+from longshore.domain.model import SECOND, JobRequest, Lease, Micros, NewArtifact, Scope, Status
 from longshore.domain.outcomes import Blame, Canceled, Completed, Deferred, Failed, Outcome, Released, Reused
-from longshore.domain.policy.host_limits import STALE
+from longshore.domain.policy.host_limits import REST_FOR_ALL, STALE
 from longshore.domain.policy.redaction import safe_text
 from longshore.domain.reasons import is_code, reason_named
 from longshore.errors import BadInput, LongshoreError
@@ -185,9 +185,9 @@ class Batch:
             facts = f'{{"epoch":{lease.epoch},"stage":"{stage}","artifacts":["{listed}"]{more}'
             self._end(item, Status.COMPLETED, stage, facts, artifact_ids=artifact_ids)
         tx.send("end_completed", ends)
-        for _, _, _, outcome in items:
+        for _, lease, _, outcome in items:
             if outcome.blames:
-                self._blame(outcome.blames)
+                self._blame(outcome.blames, lease.scope)
         self.well |= {row.slot_host or row.host for _, _, row, _ in items} - {""}
 
     def _skip(self) -> None:
@@ -219,7 +219,7 @@ class Batch:
             facts = {"epoch": lease.epoch, "reason": outcome.reason, "message": message, "debug_id": debug_id}
             self._end(item, Status.FAILED, kind.failed, facts_text({**facts, **outcome.facts}))
             if outcome.blames is not None:
-                self._blame(outcome.blames)
+                self._blame(outcome.blames, lease.scope)
             else:
                 self._fault(row.slot_host or row.host, outcome.reason)
         tx.send("end_failed", ends)
@@ -247,18 +247,18 @@ class Batch:
             if deferred:
                 message = safe_text(deferred.message, limit=2_000)
                 facts |= {"message": message, "next_attempt_at": due, "counts": deferred.counts, **deferred.facts}
-                self._blame_deferred(deferred, row)
+                self._blame_deferred(deferred, row, lease.scope)
             self._end(item, kind.stages[stage], stage, facts_text(facts), kind="deferred" if deferred else "released")
         tx.send("end_waiting", ends)
         mark_lanes(tx, ready)
 
-    def _blame_deferred(self, deferred: Deferred, row: FencedRow) -> None:
+    def _blame_deferred(self, deferred: Deferred, row: FencedRow, scope: Scope) -> None:
         if deferred.blames is not None:
-            self._blame(deferred.blames)
+            self._blame(deferred.blames, scope)
             return
         host = deferred.host or row.slot_host or row.host
         self._fault(host, deferred.reason)
-        self._rest(host, deferred.host_rest_s, deferred.reason)
+        self._rest(host, scope, deferred.host_rest_s, deferred.reason)
 
     def _learned_lanes(self) -> dict[tuple[str, str, str, str], int]:
         """Open the lanes of hosts that a redirect taught."""
@@ -278,11 +278,11 @@ class Batch:
             self._end(item, Status.CANCELED, CANCELED, facts_text(facts))
         self.tx.many("end_canceled", [(self.tx.now, row.seq, lease.epoch) for _, lease, row, _ in self.canceled])
 
-    def _blame(self, blames: Sequence[Blame]) -> None:
+    def _blame(self, blames: Sequence[Blame], scope: Scope) -> None:
         """Count what each host that was asked did."""
         for blame in blames:
             self._fault(blame.host, blame.reason, silent=blame.silent)
-            self._rest(blame.host, blame.rest_s, blame.reason)
+            self._rest(blame.host, scope, blame.rest_s, blame.reason)
             if blame.silent:
                 self.silent.setdefault(blame.host, []).append(blame)
             elif blame.heard:
@@ -292,7 +292,7 @@ class Batch:
         """Write what the batch learned of hosts; an answer outweighs a silence of the same moment."""
         tx, now = self.tx, self.tx.now
         silent = [
-            (host, len(blames), now - STALE, now if any(blame.nameless for blame in blames) else None, now)
+            (host, _silent_since(blames, now), len(blames), now - STALE, _nameless_at(blames, now), now)
             for host, blames in sorted(self.silent.items())
         ]
         tx.send("host_silent", silent)
@@ -306,10 +306,20 @@ class Batch:
             count, _ = self.faults.get(host, (0, ""))
             self.faults[host] = (count + 1, reason)
 
-    def _rest(self, host: str, rest_s: float | None, reason: str) -> None:
+    def _rest(self, host: str, scope: Scope, rest_s: float | None, reason: str) -> None:
         if host and rest_s:
-            until = self.tx.now + int(rest_s * SECOND)
-            self.tx.many("host_rest", [(host, until, reason, self.tx.now)])
+            now = self.tx.now
+            row = (host, now + int(rest_s * SECOND), scope.tenant_id, now + REST_FOR_ALL, reason, now)
+            self.tx.many("host_rest", [row])
+
+
+def _silent_since(blames: Sequence[Blame], now: Micros) -> Micros:
+    """Return when the first of these requests began to wait for a connection."""
+    return now - int(max(blame.waited_s for blame in blames) * SECOND)
+
+
+def _nameless_at(blames: Sequence[Blame], now: Micros) -> Micros | None:
+    return now if any(blame.nameless for blame in blames) else None
 
 
 def _deferral(deferred: Deferred | None, row: FencedRow, kind: JobKind) -> Row:

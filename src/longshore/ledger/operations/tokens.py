@@ -88,6 +88,11 @@ def list_tokens(tx: Tx, limit: int = 1000) -> list[Token]:
     return [_token(row) for row in tx.all("token_list", limit=limit)]
 
 
+def list_sessions(tx: Tx, limit: int = 1000) -> list[Token]:
+    """List the dashboard sessions that still open something, newest first, with the name of the token they were opened with."""
+    return [_token(row) for row in tx.all("session_list", now=tx.now, limit=limit)]
+
+
 def revoke_token(tx: Tx, token_id: str) -> Token:
     """Close a token, and with it its sessions, for good."""
     row = tx.one("token_by_id", token_id=token_id)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from longshore.domain.model import SECOND, Micros, Status
+from longshore.domain.policy.host_limits import state_of
 from longshore.domain.settings import HostsSettings
-from longshore.ledger.named_rows import HostPageRow
+from longshore.ledger.named_rows import HostRow
 from longshore.ledger.operations.hosts import host_of
 from longshore.ledger.records import Host
 from longshore.ledger.rows import encoded
@@ -53,13 +54,9 @@ def host(tx: Tx, name: str) -> Host | None:
 
 
 def host_state(host: Host, now: Micros, defaults: HostsSettings) -> tuple[str, Micros | None]:
-    """Return `paused`, `open` (its breaker), `resting` or `ok`, and until when; None: no end, or nothing to wait for."""
-    until = host.cooldown_until or 0
-    state = "resting" if until > now else "ok"
-    if defaults.breaker_failures and host.failures >= defaults.breaker_failures:
-        rested = (host.failed_at or 0) + int(defaults.breaker_cooldown_s * SECOND)
-        state, until = ("open", max(until, rested)) if rested > now else (state, until)
-    return "paused" if host.paused else state, until if until > now else None
+    """Return a host's state (`domain.policy.host_limits.HostState`), and until when; None: no end, or nothing to wait for."""
+    state, until = state_of(host.facts, defaults, now)
+    return state.value, until
 
 
 def resting_hosts(tx: Tx, defaults: HostsSettings, many: int) -> list[Host]:
@@ -73,7 +70,7 @@ def _resting(tx: Tx, defaults: HostsSettings) -> dict[str, int]:
 
 
 def _hosts(tx: Tx, found: list[Row]) -> list[Host]:
-    rows = [HostPageRow._make(row) for row in found]
+    rows = [HostRow._make(row) for row in found]
     in_flight: dict[str, int] = {}
     for name, _, leases, slots, _ in tx.all("host_uses", hosts=encoded([row.host for row in rows]), now=tx.now):
         in_flight[name] = in_flight.get(name, 0) + min(leases, slots or 1)

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from longshore.domain.model import Artifact, Job, Micros, Scope, Status
 from longshore.domain.policy.host_limits import NEVER
 from longshore.domain.settings import HostsSettings
-from longshore.ledger.operations.hosts import rest_of
+from longshore.ledger.operations.hosts import resting_until
 from longshore.ledger.queries.lookup import scope_values
 from longshore.ledger.rows import artifact_of, job_of
 from longshore.ledger.transaction import Tx
@@ -65,7 +65,7 @@ def waits(tx: Tx, scope: Scope | None, owner: str, defaults: HostsSettings, many
         tx.enter(where.tenant_id)
         for name, given in _WAITS.items():
             rows = tx.all(name, many=many, **{word: known[word] for word in given}, **where._asdict())
-            for wait in _timed(tx, rows, defaults):
+            for wait in _timed(tx, where.tenant_id, rows, defaults):
                 _add_wait(found, wait)
         leased, until = tx.one("waits_leased", owner=owner, **where._asdict()) or (0, None)
         if leased:
@@ -79,14 +79,14 @@ def waits_of(
     """Return what named jobs wait for. Most jobs first."""
     tx.enter(scope.tenant_id)
     given = {"job_ids": json.dumps(list(job_ids)), "owner": owner, "now": tx.now, "never": NEVER, "many": many}
-    return list(_timed(tx, tx.all("waits_named", **given, **scope._asdict()), defaults))
+    return list(_timed(tx, scope.tenant_id, tx.all("waits_named", **given, **scope._asdict()), defaults))
 
 
-def _timed(tx: Tx, rows: Iterable[Sequence[Any]], defaults: HostsSettings) -> Iterator[Wait]:
+def _timed(tx: Tx, tenant: str, rows: Iterable[Sequence[Any]], defaults: HostsSettings) -> Iterator[Wait]:
     """Make records of the rows. Where the host of a job rests beyond the job's own time, its rest counts; without a time
     nothing waits."""
     for host, reason, until, jobs in rows:
-        rest = rest_of(tx, host, defaults=defaults) if host else None
+        rest = resting_until(tx, host, tenant, defaults=defaults) if host else None
         ends = max((end for end in (until, rest) if end is not None), default=None)
         if jobs and ends is not None:
             yield Wait(host or None, reason or "host_busy", None if ends >= NEVER else ends, jobs)

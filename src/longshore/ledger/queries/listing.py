@@ -7,7 +7,7 @@ still name a next one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -28,6 +28,13 @@ _LAST_ID: Final = "~"
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
 
+def _status(word: Status | str) -> Status:
+    try:
+        return Status(word)
+    except ValueError:
+        raise BadInput(f"not a status: {str(word)[:40]!r}", hint="one of " + ", ".join(Status)) from None
+
+
 @dataclass(frozen=True, slots=True)
 class JobFilter:
     """Which jobs. Nothing named means all; `url` and `canonical_url` are the same.
@@ -36,8 +43,8 @@ class JobFilter:
     result whose metadata has these values. Both are looked up by an index.
     """
 
-    status: Status | None = None
-    statuses: tuple[Status, ...] = ()
+    status: Status | str | None = None  # a Status, or its word
+    statuses: Sequence[Status | str] = ()  # any of these
     stage: str | None = None
     reason: str | None = None
     host: str | None = None
@@ -52,10 +59,15 @@ class JobFilter:
     parameters: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] | None = None
 
+    def __post_init__(self) -> None:
+        """Accept the word for a status; refuse any other word, which would match nothing."""
+        object.__setattr__(self, "status", None if self.status is None else _status(self.status))
+        object.__setattr__(self, "statuses", tuple(map(_status, self.statuses)))
+
     def wanted_statuses(self) -> tuple[Status, ...]:
         """Return the statuses that can match, all of them when none is named."""
         named = (*self.statuses, *((self.status,) if self.status else ()))
-        return tuple(dict.fromkeys(named)) or tuple(Status)
+        return tuple(dict.fromkeys(map(Status, named))) or tuple(Status)
 
     def reads_many(self) -> bool:
         """Return whether rows are read that do not match: only the status has counters and an order of its own."""

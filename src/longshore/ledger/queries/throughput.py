@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from longshore.domain.model import SECOND, Job, Micros, Scope
 from longshore.ledger.ids import floor_id
@@ -40,10 +40,38 @@ class LongArrival:
 
 
 def held_totals(tx: Tx, scope: Scope) -> dict[str, int]:
-    """Return how much is held and how much was saved, from counters."""
+    """Return how much is held, from counters, without what is lost; `missing` and `missing_bytes` say how much that is."""
     tx.enter(scope.tenant_id)
-    rows = tx.all("held_totals", tenant_id=scope.tenant_id, project_id=scope.project_id)
-    return {name: int(n) for name, n in rows}
+    totals = {name: int(n) for name, n in tx.all("held_totals", **scope._asdict())}
+    totals |= {"missing": 0, "missing_bytes": 0}
+    for count, size, is_back in tx.all("held_lost", **scope._asdict()):
+        totals["artifacts"], totals["artifact_bytes"] = (
+            totals["artifacts"] - count,
+            totals["artifact_bytes"] - count * size,
+        )
+        if not is_back:
+            totals["blobs"], totals["blob_bytes"] = totals["blobs"] - 1, totals["blob_bytes"] - size
+            totals["missing"], totals["missing_bytes"] = (
+                totals["missing"] + count,
+                totals["missing_bytes"] + count * size,
+            )
+    return totals
+
+
+class LostResult(NamedTuple):
+    """A result of a job whose bytes are lost."""
+
+    job_id: str
+    url: str | None
+    name: str | None
+    sha256: str
+    size_bytes: int
+
+
+def lost_results(tx: Tx, scope: Scope, limit: int = 1_000) -> list[LostResult]:
+    """Return results whose bytes are lost and that no later job brought again."""
+    tx.enter(scope.tenant_id)
+    return [LostResult(*row) for row in tx.all("lost_results", many=limit, **scope._asdict())]
 
 
 def arrivals(

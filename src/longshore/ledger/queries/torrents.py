@@ -76,6 +76,12 @@ def sharing(tx: Tx, identity: Identity, job_ids: Sequence[str]) -> dict[str, tup
     return {job_id: (Status(status), cancel_at is not None) for job_id, status, cancel_at in rows}
 
 
+def any_of_tenant(tx: Tx, tenant_id: str, job_ids: Sequence[str]) -> bool:
+    """Return whether one of these jobs is a torrent job of a tenant."""
+    tx.enter(tenant_id)
+    return tx.one("torrents_of_tenant", tenant_id=tenant_id, job_ids=encoded(sorted(job_ids))) is not None
+
+
 def torrent(tx: Tx, scope: Scope, job_id: str) -> Tracked:
     """Show one torrent job."""
     tx.enter(scope.tenant_id)

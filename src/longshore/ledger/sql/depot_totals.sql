@@ -30,10 +30,10 @@ SELECT SUM(CASE WHEN paused = 1 THEN 1 ELSE 0 END),
   FROM hosts;
 
 -- host_one --
-SELECT host, concurrency, rate_per_s, paused, cooldown_until, failures, failed_at, reason FROM hosts WHERE host = :host;
+SELECT {host} FROM hosts WHERE host = :host;
 
 -- hosts_resting --
-SELECT host, concurrency, rate_per_s, paused, cooldown_until, failures, failed_at, reason
+SELECT {host}
   FROM hosts WHERE paused = 1 OR cooldown_until > :now OR (failures >= :failures AND failed_at > :since)
  ORDER BY host LIMIT :many;
 

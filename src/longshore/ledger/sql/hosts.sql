@@ -1,6 +1,6 @@
 -- {host} --
 host, concurrency, rate_per_s, paused, cooldown_until, failures, failed_at, next_start_at, reason, silent_since, silences,
-nameless_at, faulty_since
+nameless_at, faulty_since, cooldown_tenant
 
 -- host_row --
 SELECT {host} FROM hosts WHERE host = :host
@@ -63,11 +63,31 @@ UPDATE hosts SET rate_per_s = :value, updated_at = :now WHERE host = :host
 UPDATE hosts SET paused = :value, updated_at = :now WHERE host = :host
 
 -- host_set_cooldown_until --
-UPDATE hosts SET cooldown_until = :value, updated_at = :now WHERE host = :host
+UPDATE hosts SET cooldown_until = :value, cooldown_tenant = NULL, updated_at = :now WHERE host = :host
 
 -- host_set_reason --
 UPDATE hosts SET reason = :value, updated_at = :now WHERE host = :host
 
 -- hosts_page --
-SELECT host, concurrency, rate_per_s, paused, cooldown_until, failures, failed_at, reason
+SELECT {host}
   FROM hosts WHERE host > :after ORDER BY host LIMIT :many
+
+-- hosts_pending --
+-- The pending jobs of a tenant and project by host, or those of one host: ready ones of its lanes, and those with a time to wait. (The + makes SQLite
+-- start from the waiting rows, not the tenant.)
+SELECT l.host, count(*) FROM lanes AS l JOIN jobs AS j ON j.lane_id = l.lane_id AND j.ready = 1
+ WHERE l.tenant_id = :tenant_id AND l.project_id = :project_id AND l.ready = 1
+   AND (CAST(:host AS TEXT) IS NULL OR l.host = :host) GROUP BY l.host
+UNION ALL
+SELECT w.host, count(*) FROM jobs AS w
+ WHERE w.next_attempt_at IS NOT NULL AND +w.tenant_id = :tenant_id AND w.project_id = :project_id
+   AND (CAST(:host AS TEXT) IS NULL OR w.host = :host) GROUP BY w.host
+
+-- hosts_pending @postgres --
+SELECT l.host, count(*) FROM lanes AS l JOIN jobs AS j ON j.lane_id = l.lane_id AND j.ready = 1
+ WHERE l.tenant_id = :tenant_id AND l.project_id = :project_id AND l.ready = 1
+   AND (CAST(:host AS TEXT) IS NULL OR l.host = :host) GROUP BY l.host
+UNION ALL
+SELECT w.host, count(*) FROM jobs AS w
+ WHERE w.next_attempt_at IS NOT NULL AND w.tenant_id = :tenant_id AND w.project_id = :project_id
+   AND (CAST(:host AS TEXT) IS NULL OR w.host = :host) GROUP BY w.host

@@ -35,6 +35,16 @@ UNION ALL
 SELECT 'table ' || relname, relkind::text || ' ' || relrowsecurity || ' ' || relforcerowsecurity || ' ' || coalesce(reloptions::text, '')
   FROM pg_class WHERE relnamespace = (:schema::text)::regnamespace AND relkind IN ('r', 'v')
 UNION ALL
+SELECT 'rights on ' || c.relname,
+       (SELECT string_agg(pg_get_userbyid(x.grantee) || ' ' || x.privilege_type, ', ' ORDER BY pg_get_userbyid(x.grantee), x.privilege_type)
+          FROM aclexplode(c.relacl) AS x WHERE x.grantee <> c.relowner)
+  FROM pg_class AS c WHERE c.relnamespace = (:schema::text)::regnamespace AND c.relkind IN ('r', 'v')
+UNION ALL
+SELECT 'rights on function ' || p.proname,
+       (SELECT string_agg(pg_get_userbyid(x.grantee) || ' ' || x.privilege_type, ', ' ORDER BY pg_get_userbyid(x.grantee))
+          FROM aclexplode(p.proacl) AS x WHERE x.grantee <> p.proowner)
+  FROM pg_proc AS p WHERE p.pronamespace = (:schema::text)::regnamespace AND p.prosecdef
+UNION ALL
 SELECT 'constraint ' || conrelid::regclass::text || '.' || conname, pg_get_constraintdef(oid)
   FROM pg_constraint WHERE connamespace = (:schema::text)::regnamespace AND conrelid <> 0
 UNION ALL
@@ -57,8 +67,15 @@ SELECT 'view ' || viewname, definition FROM pg_views WHERE schemaname = :schema:
 -- The blobs that a copy of a ledger names; `backup` and `restore` copy their files.
 SELECT tenant_id, project_id, sha256, byte_size, storage_pointer FROM blobs
 
+-- snapshot_revoke @sqlite --
+-- In a restored copy: nothing opens by a token that was lost, or revoked after the backup.
+UPDATE tokens SET revoked_at = :now WHERE revoked_at IS NULL
+
 -- role_facts @postgres --
-SELECT current_user, rolsuper, rolbypassrls, current_setting('server_version') FROM pg_roles WHERE rolname = current_user
+SELECT current_user, rolsuper, rolbypassrls, current_setting('server_version'),
+       (SELECT bool_or(x.grantee = 0 AND x.privilege_type = 'CONNECT')
+          FROM pg_database AS d, aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) AS x WHERE d.datname = current_database())
+  FROM pg_roles WHERE rolname = current_user
 
 -- tables_with_policy @postgres --
 SELECT relname, relforcerowsecurity, relforcerowsecurity AND EXISTS (SELECT 1 FROM pg_policy AS p WHERE p.polrelid = c.oid)

@@ -135,10 +135,10 @@ UPDATE hosts SET failures = 0, faulty_since = NULL, silent_since = NULL, silence
 UPDATE hosts SET silent_since = NULL, silences = 0, nameless_at = NULL, updated_at = :now
  WHERE host = :host AND (silent_since IS NOT NULL OR nameless_at IS NOT NULL)
 
--- host_silent (host, silences, stale, nameless_at, now) --
+-- host_silent (host, silent_since, silences, stale, nameless_at, now) --
 -- The host did not answer. The silence restarts if it was last observed before `stale`.
 INSERT INTO hosts (host, silent_since, silences, nameless_at, updated_at)
-VALUES (:host, :now, :silences, :nameless_at, :now)
+VALUES (:host, :silent_since, :silences, :nameless_at, :now)
 ON CONFLICT (host) DO UPDATE
    SET silences = CASE WHEN hosts.silent_since IS NULL OR hosts.failed_at < :stale THEN 0 ELSE hosts.silences END
                   + excluded.silences,
@@ -146,10 +146,19 @@ ON CONFLICT (host) DO UPDATE
                            ELSE hosts.silent_since END,
        nameless_at = COALESCE(excluded.nameless_at, hosts.nameless_at), updated_at = excluded.updated_at
 
--- host_rest (host, cooldown_until, reason, now) --
--- Retry-After: pause the whole host.
-INSERT INTO hosts (host, cooldown_until, reason, updated_at) VALUES (:host, :cooldown_until, :reason, :now)
+-- host_rest (host, cooldown_until, cooldown_tenant, bound, reason, now) --
+-- Retry-After: the host rests for the tenant that got it; for all, and not beyond a bound, when another tenant gets one meanwhile.
+INSERT INTO hosts (host, cooldown_until, cooldown_tenant, reason, updated_at)
+VALUES (:host, :cooldown_until, :cooldown_tenant, :reason, :now)
 ON CONFLICT (host) DO UPDATE
-   SET cooldown_until = CASE WHEN hosts.cooldown_until > excluded.cooldown_until THEN hosts.cooldown_until
-                             ELSE excluded.cooldown_until END,
+   SET cooldown_until = CASE
+         WHEN COALESCE(hosts.cooldown_until, 0) <= :now THEN excluded.cooldown_until
+         WHEN hosts.cooldown_tenant = :cooldown_tenant THEN
+           CASE WHEN hosts.cooldown_until > excluded.cooldown_until THEN hosts.cooldown_until ELSE excluded.cooldown_until END
+         WHEN hosts.cooldown_tenant IS NULL AND hosts.cooldown_until > :bound THEN hosts.cooldown_until
+         WHEN hosts.cooldown_until > :bound OR excluded.cooldown_until > :bound THEN :bound
+         WHEN hosts.cooldown_until > excluded.cooldown_until THEN hosts.cooldown_until
+         ELSE excluded.cooldown_until END,
+       cooldown_tenant = CASE WHEN COALESCE(hosts.cooldown_until, 0) <= :now OR hosts.cooldown_tenant = :cooldown_tenant
+                              THEN excluded.cooldown_tenant END,
        reason = excluded.reason, updated_at = excluded.updated_at

@@ -72,6 +72,10 @@ SELECT j.job_id, j.status, j.cancel_requested_at {tracked_from}
 SELECT job_id, status, cancel_requested_at
   FROM dispatch_torrents_sharing(CAST(:infohash_v1 AS text), CAST(:infohash_v2 AS text), CAST(:job_ids AS jsonb))
 
+-- torrents_of_tenant --
+-- Of these jobs, one that is the tenant's own.
+SELECT job_id FROM torrents WHERE tenant_id = :tenant_id AND job_id IN (SELECT value FROM {each job_ids}) LIMIT 1
+
 -- torrent_show --
 SELECT {tracked} {tracked_from}
  WHERE t.tenant_id = :tenant_id AND t.project_id = :project_id AND t.job_id = :job_id

@@ -110,7 +110,7 @@ SELECT host, error_code, min(next_attempt_at), count(*) FROM jobs
 
 -- waits_parked --
 -- Jobs that wait for a host that is at its limit or paused.
-SELECT l.host, CASE WHEN h.paused = 1 THEN 'paused' WHEN h.cooldown_until > :now OR h.failures > 0 THEN h.reason ELSE 'host_busy' END,
+SELECT l.host, CASE WHEN h.paused = 1 THEN 'paused' WHEN (h.cooldown_until > :now AND COALESCE(h.cooldown_tenant, l.tenant_id) = l.tenant_id) OR h.failures > 0 THEN h.reason ELSE 'host_busy' END,
        l.parked_until, (SELECT count(*) FROM jobs AS j WHERE j.lane_id = l.lane_id AND j.ready = 1)
   FROM lanes AS l LEFT JOIN hosts AS h ON h.host = l.host
  WHERE l.ready = 1 AND l.parked_until IS NOT NULL AND l.tenant_id = :tenant_id AND l.project_id = :project_id
@@ -122,7 +122,7 @@ SELECT l.host, CASE WHEN h.paused = 1 THEN 'paused' WHEN h.cooldown_until > :now
 SELECT h.host, CASE WHEN h.paused = 1 THEN 'paused' ELSE h.reason END, CASE WHEN h.paused = 1 THEN :never WHEN h.failures = 0 THEN h.cooldown_until END,
        (SELECT count(*) FROM jobs AS j WHERE j.lane_id = l.lane_id AND j.ready = 1)
   FROM hosts AS h JOIN lanes AS l ON l.host = h.host AND l.tenant_id = :tenant_id AND l.project_id = :project_id
- WHERE (h.paused = 1 OR h.cooldown_until > :now OR h.failures > 0) AND l.ready = 1 AND l.parked_until IS NULL
+ WHERE (h.paused = 1 OR (h.cooldown_until > :now AND COALESCE(h.cooldown_tenant, l.tenant_id) = l.tenant_id) OR h.failures > 0) AND l.ready = 1 AND l.parked_until IS NULL
  ORDER BY 4 DESC, h.host LIMIT :many
 
 -- waits_named --
@@ -130,7 +130,7 @@ SELECT h.host, CASE WHEN h.paused = 1 THEN 'paused' ELSE h.reason END, CASE WHEN
 -- have those of a host with faults: `rests_until` decides.
 SELECT CASE WHEN j.lease_until IS NOT NULL THEN '' ELSE j.host END,
        CASE WHEN j.lease_until IS NOT NULL THEN 'leased' WHEN h.paused = 1 THEN 'paused' WHEN j.next_attempt_at IS NOT NULL THEN j.error_code
-            WHEN h.cooldown_until > :now OR h.failures > 0 THEN h.reason ELSE 'host_busy' END,
+            WHEN (h.cooldown_until > :now AND COALESCE(h.cooldown_tenant, j.tenant_id) = j.tenant_id) OR h.failures > 0 THEN h.reason ELSE 'host_busy' END,
        min(COALESCE(j.lease_until, j.next_attempt_at, l.parked_until, CASE WHEN h.paused = 1 THEN :never WHEN h.failures = 0 THEN h.cooldown_until END)), count(*)
   FROM {each job_ids} AS w CROSS JOIN jobs AS j LEFT JOIN lanes AS l ON l.lane_id = j.lane_id LEFT JOIN hosts AS h ON h.host = j.host
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id = w.value
@@ -140,7 +140,7 @@ SELECT CASE WHEN j.lease_until IS NOT NULL THEN '' ELSE j.host END,
 -- waits_named @postgres --
 SELECT CASE WHEN j.lease_until IS NOT NULL THEN '' ELSE j.host END,
        CASE WHEN j.lease_until IS NOT NULL THEN 'leased' WHEN h.paused = 1 THEN 'paused' WHEN j.next_attempt_at IS NOT NULL THEN j.error_code
-            WHEN h.cooldown_until > :now OR h.failures > 0 THEN h.reason ELSE 'host_busy' END,
+            WHEN (h.cooldown_until > :now AND COALESCE(h.cooldown_tenant, j.tenant_id) = j.tenant_id) OR h.failures > 0 THEN h.reason ELSE 'host_busy' END,
        min(COALESCE(j.lease_until, j.next_attempt_at, l.parked_until, CASE WHEN h.paused = 1 THEN :never WHEN h.failures = 0 THEN h.cooldown_until END)), count(*)
   FROM jobs AS j LEFT JOIN lanes AS l ON l.lane_id = j.lane_id LEFT JOIN hosts AS h ON h.host = j.host
  WHERE j.tenant_id = :tenant_id AND j.project_id = :project_id AND j.job_id IN (SELECT value FROM {each job_ids})

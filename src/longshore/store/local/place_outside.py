@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
 from longshore import failpoints
-from longshore.domain.model import Scope
+from longshore.domain.model import Artifact, Scope
 from longshore.errors import BadInput, BlobDamaged, Conflict, StoreError
 from longshore.store import blob_names
 from longshore.store.api import Store
@@ -105,6 +105,21 @@ def check_no_links(target: Path, inside: Path) -> None:
             return
         if above.is_symlink():
             raise BadInput(f"{above} is a symbolic link, which is not followed", hint="remove it, or name another -d")
+
+
+def is_same(target: Path, artifact: Artifact, inside: Path | None = None) -> bool:
+    """Return whether the file exists and has these bytes, so that a repeated command has nothing to do.
+
+    A file that is reached by a symbolic link below `inside` is not counted.
+    """
+    try:
+        check_no_links(target, inside or target.parent)
+        if target.is_symlink() or not target.is_file() or target.stat().st_size != artifact.size_bytes:
+            return False
+        with target.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == artifact.sha256
+    except (BadInput, OSError):
+        return False
 
 
 def check_replaceable(target: Path) -> None:

@@ -14,7 +14,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from longshore.domain.policy.disk_space import Lack
 from longshore.errors import DiskFull, NotFound, StoreError, StoreUnavailable
-from longshore.store.remote.object_store import Found
+from longshore.store.remote.object_store import QUARANTINE, Found
 from longshore.store.staging.parts import Part
 
 PIECE_BYTES: Final = 1 << 20
@@ -39,19 +39,30 @@ class PostgresObjects:
         self._pool = ConnectionPool(where, min_size=0, max_size=8, timeout=timeout_s, open=True, name="longshore-store")
         try:
             with self._connection("opening the store") as connection:
-                [there] = connection.execute(SQL["exists"]).fetchone() or (False,)
+                there, secured = connection.execute(SQL["exists"]).fetchone() or (False, False)
                 if not there:
                     connection.execute(SQL["create"])
+                if not secured:
+                    connection.execute(SQL["secure"])
         except BaseException:
             self._pool.close()
             raise
 
     @contextmanager
-    def _connection(self, doing: str) -> Iterator[psycopg.Connection[Any]]:
-        """Yield a connection in a transaction; omit the driver's error text, which may contain a password."""
+    def _connection(self, doing: str, key: str | None = None) -> Iterator[psycopg.Connection[Any]]:
+        """Yield a connection in a transaction that sees the blobs of the key's tenant only.
+
+        The name of the tenant goes along with the first statement: it costs no round trip. The driver's error text is
+        omitted, because it may contain a password.
+        """
         try:
             with self._pool.connection() as connection:
-                yield connection
+                if key is None:
+                    yield connection
+                    return
+                with connection.pipeline():
+                    connection.execute(SQL["enter"], {"tenant": tenant_of(key)})
+                    yield connection
         except (psycopg.errors.DiskFull, psycopg.errors.OutOfMemory):
             raise DiskFull(f"{doing}: the database has no room", lack=Lack.PROMISED) from None  # on another host
         except (psycopg.Error, PoolTimeout) as error:
@@ -60,7 +71,7 @@ class PostgresObjects:
     def put(self, key: str, body: bytes | Part, content_type: str, *, aside: str | None = None) -> bool:
         """Create an object atomically and durably; return False if it exists. With `aside`, keep the old one there."""
         size = len(body) if isinstance(body, bytes) else body.size_bytes
-        with self._connection("putting a blob") as connection:
+        with self._connection("putting a blob", key) as connection:
             if aside is not None:
                 connection.execute(SQL["move"], {"key": key, "target": aside})
             facts = {"key": key, "size": size, "content_type": content_type}
@@ -72,14 +83,14 @@ class PostgresObjects:
 
     def size(self, key: str) -> int | None:
         """Return an object's size."""
-        with self._connection("looking for a blob") as connection:
+        with self._connection("looking for a blob", key) as connection:
             row = connection.execute(SQL["size"], {"key": key}).fetchone()
         return None if row is None else int(row[0])
 
     def read(self, key: str, start: int, end: int) -> bytes:
         """Return a range of an object's bytes."""
         first, last = start // PIECE_BYTES, (end - 1) // PIECE_BYTES
-        with self._connection("reading a blob") as connection:
+        with self._connection("reading a blob", key) as connection:
             rows = connection.execute(SQL["read"], {"key": key, "first": first, "last": last}, binary=True).fetchall()
         if len(rows) != last - first + 1:
             raise NotFound("reading a blob: a piece is missing")
@@ -91,7 +102,7 @@ class PostgresObjects:
         """Yield every object whose key begins with `prefix`, in order, without holding a snapshot."""
         after = ""
         while True:
-            with self._connection("listing blobs") as connection:
+            with self._connection("listing blobs", prefix) as connection:
                 # Keys are printable ASCII, so DEL sorts after all their characters.
                 page = {"after": after, "prefix": prefix, "beyond": prefix + "\x7f", "limit": _PAGE}
                 rows = connection.execute(SQL["list"], page).fetchall()
@@ -109,7 +120,7 @@ class PostgresObjects:
         return self._changed("delete", "removing a blob", {"key": key})
 
     def _changed(self, statement: str, doing: str, facts: dict[str, str]) -> bool:
-        with self._connection(doing) as connection:
+        with self._connection(doing, facts["key"]) as connection:
             return connection.execute(SQL[statement], facts).fetchone() is not None
 
     def collect(self, older_than_s: float) -> int:
@@ -119,6 +130,14 @@ class PostgresObjects:
     def close(self) -> None:
         """Close the connections."""
         self._pool.close()
+
+
+def tenant_of(key: str) -> str:
+    """Return the encoded tenant of a key; `*` for a prefix that is no tenant's, as of a walk over the whole store."""
+    pieces = key.removeprefix(QUARANTINE).split("/")
+    if len(pieces) > 1:
+        return pieces[0]
+    return "" if key and key != QUARANTINE else "*"
 
 
 def _pieces(body: bytes | Part, size: int) -> Iterator[bytes]:

@@ -18,8 +18,35 @@ CREATE TABLE IF NOT EXISTS longshore_store.pieces (
 );
 ALTER TABLE longshore_store.pieces ALTER COLUMN data SET STORAGE EXTERNAL;
 
+-- name: secure
+-- A tenant's blobs are seen and changed in that tenant's name only; without a name nothing is. Also by the tables' owner.
+DO $$
+DECLARE
+  name text;
+BEGIN
+  PERFORM pg_advisory_xact_lock(hashtext('longshore_store'));
+  IF EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = 'longshore_store.pieces'::regclass) THEN RETURN; END IF;  -- another was faster
+  IF NOT (SELECT pg_has_role(relowner, 'MEMBER') FROM pg_class WHERE oid = 'longshore_store.objects'::regclass) THEN RETURN; END IF;
+  CREATE OR REPLACE FUNCTION longshore_store.tenant_of(object_key text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $f$
+    SELECT CASE WHEN starts_with(object_key, '.quarantine/') THEN split_part(object_key, '/', 2)
+                WHEN starts_with(object_key, '.') THEN ''
+                ELSE split_part(object_key, '/', 1) END
+  $f$;
+  FOREACH name IN ARRAY ARRAY['objects', 'pieces'] LOOP
+    EXECUTE format('ALTER TABLE longshore_store.%I ENABLE ROW LEVEL SECURITY', name);
+    EXECUTE format('ALTER TABLE longshore_store.%I FORCE ROW LEVEL SECURITY', name);
+    EXECUTE format('DROP POLICY IF EXISTS tenant ON longshore_store.%I', name);
+    EXECUTE format('CREATE POLICY tenant ON longshore_store.%I USING (current_setting(''longshore.store_tenant'', true)'
+                   ' IN (''*'', longshore_store.tenant_of(object_key)))', name);
+  END LOOP;
+END $$;
+
 -- name: exists
-SELECT to_regclass('longshore_store.pieces') IS NOT NULL;
+SELECT to_regclass('longshore_store.pieces') IS NOT NULL,
+       EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = to_regclass('longshore_store.pieces'));
+
+-- name: enter
+SELECT set_config('longshore.store_tenant', %(tenant)s, true);
 
 -- name: add_object
 INSERT INTO longshore_store.objects (object_key, byte_size, content_type)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Path, Response
@@ -13,7 +14,7 @@ from longshore.web import queries
 from longshore.web.api.common import After, Limit, PathId, Serving, not_found, router
 from longshore.web.api.models import AuditPage, HostIn, HostOut, HostPage, NewToken, TokenIn, Tokens
 from longshore.web.problems import Problem
-from longshore.web.security.auth import Admin
+from longshore.web.security.auth import Admin, act
 from longshore.web.serializers import View, token_view
 
 routes = router("operator", 404, 422)
@@ -42,8 +43,9 @@ async def set_host(host: HostName, body: HostIn, caller: Admin, service: Serving
     changes: dict[str, Any] = {name: getattr(body, name) for name in body.model_fields_set}
     if "paused" in changes and changes["paused"] is None:
         raise Problem(422, "bad_input", "paused is true or false")
-    caller.noted.update(act="set host", host=host, **changes)
-    await service.ledger.write_async(hosts.set_host, host, changes)
+    await act(
+        service, caller, hosts.set_host, host, changes, note=lambda _: {"act": "set host", "host": host, **changes}
+    )
     service.wake()
     return await service.ledger.read_async(queries.host_view, service.hosts, host) or {}
 
@@ -55,21 +57,34 @@ async def list_tokens(caller: Admin, service: Serving) -> View:
     return {"tokens": [token_view(token) for token in found]}
 
 
+@routes.get("/sessions", response_model=Tokens)
+async def list_sessions(caller: Admin, service: Serving) -> View:
+    """List open dashboard sessions; `DELETE /tokens/{token_id}` closes one."""
+    found: list[Token] = await service.ledger.read_async(tokens.list_sessions)
+    return {"tokens": [token_view(token) for token in found]}
+
+
 @routes.post("/tokens", status_code=201, response_model=NewToken)
 async def create_token(body: TokenIn, caller: Admin, service: Serving) -> View:
     """Create a token. Its secret is in this response only."""
     scope = Scope(body.tenant_id, body.project_id)
-    secret, token = await service.ledger.write_async(
-        tokens.create_token, scope, body.scopes, name=body.name, expires_s=body.expires_s
+    secret, token = await act(
+        service,
+        caller,
+        tokens.create_token,
+        scope,
+        body.scopes,
+        name=body.name,
+        expires_s=body.expires_s,
+        note=lambda made: {"status": 201, **tokens.noted("create token", made[1])},
     )
-    caller.noted.update(tokens.noted("create token", token))
     return {"token": secret, "info": token_view(token)}
 
 
 @routes.delete("/tokens/{token_id}", status_code=204, response_class=Response)
 async def revoke_token(token_id: PathId, caller: Admin, service: Serving) -> Response:
     """Revoke a token and its sessions."""
-    caller.noted.update(tokens.noted("revoke token", await service.ledger.write_async(tokens.revoke_token, token_id)))
+    await act(service, caller, tokens.revoke_token, token_id, note=partial(tokens.noted, "revoke token"))
     return Response(status_code=204)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import math
 import re
+import time
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, BinaryIO
 from urllib.parse import quote
@@ -15,6 +17,7 @@ from starlette.responses import StreamingResponse
 
 from longshore.depot.maintenance.missing_blobs import mark_damaged
 from longshore.domain.model import Artifact, Scope
+from longshore.domain.policy.redaction import safe_field
 from longshore.errors import BadInput, BlobDamaged, NotFound
 from longshore.ledger.queries import listing, lookup
 from longshore.store.verify_blob import proven_pieces
@@ -23,7 +26,7 @@ from longshore.web.api.common import After, Limit, Metadata, PathId, Serving, la
 from longshore.web.api.models import ArtifactOut, ArtifactPage, Provenance, UploadAnswer
 from longshore.web.api.uploads import upload as take
 from longshore.web.problems import Problem
-from longshore.web.security.auth import Reader, Writer
+from longshore.web.security.auth import Caller, Reader, Writer, write_line
 from longshore.web.security.bodies import json_depth
 from longshore.web.serializers import View, artifact_view, job_view
 from longshore.web.service import Service
@@ -151,8 +154,26 @@ async def read_artifact(artifact_id: PathId, request: Request, caller: Reader, s
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers)
     file = await asyncio.to_thread(_opened, service, caller.scope, artifact)
+    try:
+        await _note_read(service, caller, artifact)
+    except BaseException:
+        file.close()
+        raise
     body = _pieces(file, first, last - first + 1) if part else _whole(file, service, artifact)
     return StreamingResponse(body, status, headers)
+
+
+async def _note_read(service: Service, caller: Caller, artifact: Artifact) -> None:
+    """Write who reads which bytes, before the first of them; several ranges within a while are one read."""
+    if not service.settings.audit_reads:
+        return
+    known, now = service.reads, time.monotonic()
+    if now - known.get((caller.who, artifact.artifact_id), -math.inf) < service.settings.used_every_s:
+        return
+    await write_line(service, caller, {"act": "read", "sha256": artifact.sha256})
+    if len(known) > 10_000:
+        known.clear()
+    known[caller.who, artifact.artifact_id] = now
 
 
 def _opened(service: Service, scope: Scope, artifact: Artifact) -> BinaryIO:
@@ -236,6 +257,7 @@ async def upload_artifact(
         schema_version=schema_version,
         metadata=_metadata(metadata, service),
     )
+    await write_line(service, caller, {"act": "upload", "begun": True, "name": safe_field(name)})
     taken = await take(service, caller.scope, request.stream(), meant)
     caller.noted.update(act="upload", count=int(not taken.held), job_id=taken.job_id)
     job = await service.ledger.read_async(lookup.job, caller.scope, taken.job_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Final
@@ -37,7 +37,7 @@ from longshore.web.api.common import (
 from longshore.web.api.models import BulkIn, BulkOut, JobAnswer, JobDetail, JobIn, JobOut, JobPage
 from longshore.web.bulk_retry_cancel import act_on_all
 from longshore.web.problems import Problem
-from longshore.web.security.auth import Reader, Writer
+from longshore.web.security.auth import Caller, Reader, Writer, act
 from longshore.web.security.bodies import json_depth
 from longshore.web.serializers import View, job_view
 from longshore.web.service import Service
@@ -117,26 +117,40 @@ def _planned(planned: Planned) -> View:
 
 
 async def plan(
-    service: Service, scope: Scope, requests: list[JobRequest], again: Any, key: str | None, print_of: str
+    service: Service,
+    caller: Caller,
+    requests: list[JobRequest],
+    again: Any,
+    key: str | None,
+    print_of: str,
+    *,
+    note: Callable[[list[View]], View],
 ) -> list[View]:
-    """Plan jobs, under a request key if there is one; the response is sent after the commit."""
+    """Plan jobs and note it in the audit log, under a request key if there is one; the response is sent after the commit."""
     types = await types_of(requests)
     for request in requests:
         if refused := unknown_type(request, types):
             raise BadInput(refused)
 
-    def act(tx: Tx) -> list[View]:
+    scope = caller.scope
+
+    def planned(tx: Tx) -> list[View]:
         whole = [keyed(tx, scope, request, types) for request in requests]
         return [_planned(one) for one in planning.plan(tx, scope, whole, again=again)]
 
-    verb = (idempotency_keys.once, scope, key, print_of, act) if key else (act,)
+    verb = (idempotency_keys.once, scope, key, print_of, planned) if key else (planned,)
     try:
-        answer: list[View] = await service.ledger.write_async(*verb)
+        answer: list[View] = await act(service, caller, *verb, note=note)
     except idempotency_keys.KeyReused as error:
         raise Problem(422, "key_reused", str(error)) from error
     failpoints.hit("web.planned")
     service.wake()
     return answer
+
+
+def _added(planned: list[View]) -> View:
+    created = planned[0]["created"]
+    return {"status": 202 if created else 200, "act": "add", "count": int(created), "job_id": planned[0]["job_id"]}
 
 
 async def answer_lost(service: Service, scope: Scope, job_id: str) -> bool:
@@ -171,10 +185,9 @@ async def create_job(
         service.waits.admit(caller)  # before anything is planned
     asked = to_request(body, request_id(request))
     print_of = fingerprint("POST /jobs", body.model_dump_json())
-    [planned] = await plan(service, caller.scope, [asked], body.again, key, print_of)
+    [planned] = await plan(service, caller, [asked], body.again, key, print_of, note=_added)
     if not planned["created"] and key is None and await answer_lost(service, caller.scope, planned["job_id"]):
-        [planned] = await plan(service, caller.scope, [asked], "always", None, print_of)
-    caller.noted.update(act="add", count=int(planned["created"]), job_id=planned["job_id"])
+        [planned] = await plan(service, caller, [asked], "always", None, print_of, note=_added)
     wait_s = min(wait, service.settings.max_wait_s)
     job = await service.job_waits.wait(caller.scope, planned["job_id"], wait_s, request.receive)
     response.status_code = 202 if planned["created"] else 200

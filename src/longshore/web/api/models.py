@@ -361,7 +361,7 @@ class HostOut(BaseModel):
     """The limits and the state of one host."""
 
     host: str
-    state: Literal["ok", "resting", "open", "paused"]
+    state: Literal["ok", "resting", "faulty", "given up", "paused"]
     concurrency: int | None
     rate_per_s: float | None
     paused: bool

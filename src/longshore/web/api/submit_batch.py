@@ -17,13 +17,13 @@ from fastapi import Request
 from pydantic import ValidationError
 from starlette.responses import StreamingResponse
 
-from longshore.domain.model import JobRequest, Scope
+from longshore.domain.model import JobRequest
 from longshore.errors import BadInput
 from longshore.web.api.common import Serving, request_id, router
 from longshore.web.api.jobs import plan, readable, to_request, types_of, unknown_type
 from longshore.web.api.models import JobIn
 from longshore.web.problems import Problem
-from longshore.web.security.auth import Writer
+from longshore.web.security.auth import Caller, Writer, write_line
 from longshore.web.service import Service
 
 routes = router("jobs", 413, 415, 422)
@@ -106,7 +106,7 @@ async def create_batch(request: Request, caller: Writer, service: Serving) -> St
     if kind not in ("application/x-ndjson", "application/jsonl", "application/json-seq", "text/plain"):
         raise Problem(415, "unsupported_type", "send application/x-ndjson")
     results = Results()
-    take = partial(_take, service, caller.scope, request_id(request), results)
+    take = partial(_take, service, caller, request_id(request), results)
     chunk: list[tuple[int, bytes]] = []
     number = 0
     try:
@@ -123,7 +123,9 @@ async def create_batch(request: Request, caller: Writer, service: Serving) -> St
     except BaseException:
         results.file.close()
         raise
-    caller.noted.update(act="add", lines=number, bad_lines=results.bad)
+    caller.noted.pop("count", None)
+    await write_line(service, caller, {"status": 200, "act": "add", "lines": number, "bad_lines": results.bad})
+    caller.acted.append(True)
     return StreamingResponse(_pieces(results.finished()), media_type="application/x-ndjson")
 
 
@@ -134,7 +136,7 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
 
 
 async def _take(
-    service: Service, scope: Scope, asked_by: str, results: Results, chunk: list[tuple[int, bytes]]
+    service: Service, caller: Caller, asked_by: str, results: Results, chunk: list[tuple[int, bytes]]
 ) -> None:
     """Plan one chunk and write its result lines. Lines are parsed in a thread: a batch must not hold the event loop."""
     read = await asyncio.to_thread(_parsed, chunk, asked_by, service.settings.max_depth)
@@ -144,7 +146,7 @@ async def _take(
     for again in ("never", "failed", "always"):
         group = [(n, item[1]) for n, item in read if not isinstance(item, str) and item[0].again == again]
         if group:
-            answers = await plan(service, scope, [asked for _, asked in group], again, None, "")
+            answers = await plan(service, caller, [asked for _, asked in group], again, None, "", note=_added)
             planned.update(zip((n for n, _ in group), answers, strict=True))
     said = [
         {"line": number, "reason": "bad_input", "message": item}
@@ -153,6 +155,11 @@ async def _take(
         for number, item in read
     ]
     await asyncio.to_thread(results.write, said)
+
+
+def _added(planned: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the line of one part: it is written with the jobs, whether or not the batch comes to its end."""
+    return {"act": "add", "part": len(planned), "count": sum(bool(one["created"]) for one in planned)}
 
 
 def _parsed(chunk: list[tuple[int, bytes]], asked_by: str, max_depth: int) -> list[Line]:

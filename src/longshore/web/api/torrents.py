@@ -15,7 +15,7 @@ from longshore.ledger.queries.torrents import torrent
 from longshore.web.api.common import After, Limit, PathId, Serving, not_found, router
 from longshore.web.api.models import BookOut, BookPage, BulkOut, JobAnswer, JobPage, TorrentIn, TorrentOut
 from longshore.web.dashboard.render import stamp
-from longshore.web.security.auth import Reader, Writer
+from longshore.web.security.auth import Reader, Writer, act
 from longshore.web.serializers import View, job_view
 from longshore.web.service import Service
 from longshore.worker.kinds.torrent.service import request_of
@@ -44,12 +44,16 @@ async def create_torrent(body: TorrentIn, response: Response, caller: Writer, se
     """Start a torrent for a book. The same request again returns the same job; the sync adds it to the client."""
     named: dict[str, Any] = {"user_id": body.user_id, "book_id": body.book_id, "media_type": body.media_type}
     asked = request_of(caller.scope, body.source, again=body.again, **named)
-    started = await service.ledger.write_async(start_torrent, asked)
-    caller.noted.update(act="add", count=int(started.created), job_id=started.job_id)
+    started = await act(service, caller, start_torrent, asked, note=_added)
     job = await service.ledger.read_async(lookup.job, caller.scope, started.job_id)
     response.status_code = 202 if started.created else 200
     response.headers["Location"] = f"/api/v1/torrents/{job.job_id}"
     return {"created": started.created, "job": job_view(job)}
+
+
+def _added(started: Any) -> View:
+    status = 202 if started.created else 200
+    return {"status": status, "act": "add", "count": int(started.created), "job_id": started.job_id}
 
 
 async def _torrent(service: Service, scope: Scope, job_id: str) -> Job:
@@ -100,7 +104,7 @@ def _book(one: Book) -> View:
 async def cancel_torrent(job_id: PathId, caller: Writer, service: Serving) -> View:
     """Cancel one torrent job."""
     before = await _torrent(service, caller.scope, job_id)
-    await service.ledger.write_async(want_cancel, caller.scope, job_id, with_files=False)
-    caller.noted.update(act="cancel", count=int(before.status in ACTIVE))
+    noted = {"act": "cancel", "count": int(before.status in ACTIVE)}
+    await act(service, caller, want_cancel, caller.scope, job_id, with_files=False, note=lambda _: noted)
     acted = [job_id] if before.status in ACTIVE else []
     return {"count": len(acted), "job_ids": acted}

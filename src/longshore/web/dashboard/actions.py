@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -23,13 +24,13 @@ from longshore.web.dashboard.pages import JOB_FIELDS, context, job_filter, leave
 from longshore.web.dashboard.render import many, query
 from longshore.web.problems import Problem
 from longshore.web.security.auth import Admin, Caller, Writer, form, inside
+from longshore.web.security.auth import act as audited
 from longshore.web.serializers import View
 from longshore.web.service import Service
 
 routes = APIRouter(include_in_schema=False)
 
 ACTS: Final = {"retry": "Retry", "cancel": "Cancel"}
-MAGNET: Final = "a magnet belongs to a book and a user: `longshore torrent add`, or POST /api/v1/torrents"
 
 
 def by_script(request: Request) -> bool:
@@ -71,8 +72,8 @@ async def add(request: Request, caller: Writer) -> Response:
     requests, bad = await asyncio.to_thread(_read, text)  # a large list takes seconds
     if not requests:
         raise Problem(422, "bad_input", bad or "there is nothing to add")
-    new = sum(bool(one["created"]) for one in await plan(service, caller.scope, requests, "never", None, ""))
-    caller.noted.update(act="add", count=new, known=len(requests) - new, refused=bool(bad))
+    planned = await plan(service, caller, requests, "never", None, "", note=lambda made: _added(made, bool(bad)))
+    new = sum(bool(one["created"]) for one in planned)
     parts = [f"{many(new, 'job')} added"]
     if len(requests) > new:
         parts.append(f"{len(requests) - new:,} known already")
@@ -84,13 +85,9 @@ async def add(request: Request, caller: Writer) -> Response:
 def _read(text: str) -> tuple[list[JobRequest], str]:
     requests: list[JobRequest] = []
     refused: list[BadLine] = []
-    # The readers return requests without line numbers; messages need them.
-    magnets = (number for number, line in enumerate(text.splitlines(), 1) if "magnet:" in line.lower())
     for item in read_list(io.BytesIO(text.encode("utf-8", "replace"))):
         if isinstance(item, BadLine):
             refused.append(item)
-        elif (item.url or "").lower().startswith("magnet:"):
-            refused.append(BadLine(next(magnets, 1), MAGNET))
         else:
             requests.append(item)
     said = "" if not refused else f"line {refused[0].line}: {refused[0].message}"
@@ -166,9 +163,9 @@ async def set_host(request: Request, caller: Admin) -> Response:
         raise Problem(422, "bad_input", "name a host")
     names = [name for name in ("concurrency", "rate_per_s", "paused") if name in fields]
     body = valid(HostIn, **{name: fields[name].strip() or None for name in names})
-    changes = {name: getattr(body, name) for name in names}
-    caller.noted.update(act="set host", host=host, **changes)
-    await request.app.state.service.ledger.write_async(hosts.set_host, host, changes)
+    changes: View = {name: getattr(body, name) for name in names}
+    noted: View = {"act": "set host", "host": host, **changes}
+    await audited(request.app.state.service, caller, hosts.set_host, host, changes, note=lambda _: noted)
     request.app.state.service.wake()
     return told(request, f"{host}: saved", "/hosts")
 
@@ -178,9 +175,14 @@ async def revoke(request: Request, token_id: str, caller: Admin) -> Response:
     """Revoke a token."""
     if asked := ask_first(request, caller, f"Revoke the token {token_id}?", "Revoke it", "/system"):
         return asked
-    token = await request.app.state.service.ledger.write_async(tokens.revoke_token, token_id)
-    caller.noted.update(tokens.noted("revoke token", token))
+    noted = partial(tokens.noted, "revoke token")
+    await audited(request.app.state.service, caller, tokens.revoke_token, token_id, note=noted)
     return told(request, "the token is revoked", "/system")
+
+
+def _added(planned: list[View], refused: bool) -> View:
+    new = sum(bool(one["created"]) for one in planned)
+    return {"act": "add", "count": new, "known": len(planned) - new, "refused": refused}
 
 
 def _jobs_url(request: Request) -> str:

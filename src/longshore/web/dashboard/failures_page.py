@@ -25,6 +25,7 @@ from longshore.web.dashboard.pages import show
 from longshore.web.dashboard.render import many, query
 from longshore.web.problems import Problem
 from longshore.web.security.auth import Admin, Caller, Reader, Writer, form
+from longshore.web.security.auth import act as audited
 from longshore.web.serializers import View
 from longshore.web.service import Service
 
@@ -103,8 +104,8 @@ async def remedy_at_host(request: Request, caller: Admin) -> Response:
     question, tell = _AT_HOST[act]
     if asked := ask_first(request, caller, question.format(host=host, count=count), "Do it", "/failures"):
         return asked
-    caller.noted.update(act=f"{act} host", host=host)
-    await service.ledger.write_async(_set_host, host, act)
+    noted: View = {"act": f"{act} host", "host": host}
+    await audited(service, caller, _set_host, host, act, note=lambda _: noted)
     if act == remedies.PAUSE:
         return told(request, tell.format(host=host), "/failures")
     done = await _retry(request, caller, fields)

@@ -8,20 +8,25 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
+from starlette.datastructures import Headers
 
 from longshore.domain.model import Scope
-from longshore.domain.policy.tokens import API_PREFIX, Token, allows
-from longshore.ledger.operations import tokens
+from longshore.domain.policy.tokens import API_PREFIX, SESSION_PREFIX, Token, allows
+from longshore.ledger.operations import audit_log, tokens
+from longshore.ledger.transaction import Tx
 from longshore.web.dashboard.pages import templates
 from longshore.web.security.auth import (
     COOKIE,
     FIRST_RUN,
+    SECURE_COOKIE,
     Reader,
+    act,
     check_site,
+    credentials,
     find,
     form,
     inside,
-    record,
+    is_secure,
     refused,
     remote,
     too_many,
@@ -50,17 +55,29 @@ def _form_page(request: Request, *, error: str = "", code: str | None = None, st
 async def _open(service: Service, request: Request, token: Token | None, target: str) -> Response:
     scope = token.scope if token else Scope()
     scopes = sorted(token.scopes) if token else ["admin"]
-    secret = await service.ledger.write_async(tokens.open_session, token, scope, scopes, service.settings.session_s)
     who = token.token_id if token else FIRST_RUN
-    await record(service, scope, who, "sign-in", "/sign-in", remote(request.scope), {})
+    secure = is_secure(request.scope, service.settings)
+    given, _ = credentials(Headers(raw=[pair for pair in request.headers.raw if pair[0] == b"cookie"]), secure=secure)
+    known = await find(service, given, SESSION_PREFIX)
+    before = known[0].token_id if known else None
+    line = audit_log.NewEntry(who, "sign-in", "/sign-in", remote(request.scope)[:64])
+
+    def opened(tx: Tx) -> str:
+        if before is not None:
+            tokens.revoke_token(tx, before)  # signing in again leaves no session open
+        made = tokens.open_session(tx, token, scope, scopes, service.settings.session_s)
+        audit_log.audit(tx, scope, line)
+        return made
+
+    secret = await service.ledger.write_async(opened)
     answer = RedirectResponse(target, 303)
     answer.set_cookie(
-        COOKIE,
+        SECURE_COOKIE if secure else COOKIE,
         secret,
         max_age=int(service.settings.session_s),
         httponly=True,
         samesite="strict",
-        secure=service.settings.secure_cookies or request.url.scheme == "https",
+        secure=secure,
         path="/",
     )
     return answer
@@ -96,15 +113,27 @@ async def first_page(request: Request, code: str = "") -> Response:
     return _form_page(request, code=code[:200])
 
 
+async def _first_code(service: Service) -> str | None:
+    """Return the code of the first-run link while it opens: for a while, and until a token exists."""
+    over = time.monotonic() > service.first_until
+    if over or not (service.first_always or not await service.ledger.read_async(tokens.has_api_token)):
+        service.first_code = None
+    return service.first_code
+
+
 @routes.post("/first")
 async def first(request: Request) -> Response:
     """Open the operator's session with the one-time code."""
     check_site(request.headers)
     service: Service = request.app.state.service
-    code, given = service.first_code, form(request.scope).get("code", "")
+    code, given = await _first_code(service), form(request.scope).get("code", "")
     if code is None or not hmac.compare_digest(code.encode(), given.encode("utf-8", "replace")):
         await refused(service, "sign-in refused", request.scope)
-        return _form_page(request, error="This link was used already, or is not the newest one.", status=401)
+        return _form_page(
+            request,
+            error="This link was used already, is too old, or is not the newest one. `longshore token create` makes a token.",
+            status=401,
+        )
     service.first_code = None
     return await _open(service, request, None, "/")
 
@@ -115,7 +144,9 @@ async def sign_out(request: Request, caller: Reader) -> Response:
     service: Service = request.app.state.service
     caller.noted.update(act="sign out")
     if caller.token.kind == "session":
-        await service.ledger.write_async(tokens.revoke_token, caller.token.token_id)
+        await act(service, caller, tokens.revoke_token, caller.token.token_id, note=lambda _: {})
     answer = RedirectResponse("/sign-in", 303)
-    answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+    secure = is_secure(request.scope, service.settings)
+    name = SECURE_COOKIE if secure else COOKIE
+    answer.delete_cookie(name, path="/", httponly=True, samesite="strict", secure=secure)
     return answer

@@ -11,9 +11,10 @@ import hmac
 import logging
 import math
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import SplitResult, parse_qs, quote, urlsplit
 
 from fastapi import Depends, Request
@@ -28,14 +29,18 @@ from longshore.domain.model import Micros, Scope
 from longshore.domain.policy.tokens import API_PREFIX, SESSION_PREFIX, Token, allows, csrf_token, secret_hash
 from longshore.errors import LedgerError
 from longshore.ledger.operations import audit_log, tokens
-from longshore.web.problems import Problem
+from longshore.ledger.transaction import Tx
+from longshore.web.problems import Problem, answer_for
 from longshore.web.security.bodies import Bodies
 from longshore.web.security.rate_limit import Throttle
+from longshore.web.server_options import ServerOptions
 from longshore.web.service import Service
 
 log = logging.getLogger("longshore.web")
+T = TypeVar("T")
 
 COOKIE: Final = "longshore_session"
+SECURE_COOKIE: Final = "__Host-" + COOKIE  # no other host and no page without TLS can set it
 PUBLIC: Final = frozenset({"/livez", "/readyz", "/sign-in", "/first", "/favicon.ico"})
 ALWAYS_ANSWERED: Final = "/livez"
 PUBLIC_FOLDER: Final = "/static/"
@@ -54,6 +59,8 @@ class Caller:
     csrf: str | None = None  # only for a session
     noted: dict[str, Any] = field(default_factory=dict, compare=False)  # what a route did, for the audit log
     held: ExitStack = field(default_factory=ExitStack, compare=False)  # shares that end with the request
+    line: audit_log.NewEntry | None = None  # of this request, for the audit log
+    acted: list[bool] = field(default_factory=list, compare=False)  # an act was written together with its line
 
     @property
     def who(self) -> str:
@@ -76,14 +83,19 @@ def is_public(path: str) -> bool:
     return path in PUBLIC or path.startswith(PUBLIC_FOLDER)
 
 
-def credentials(headers: Headers) -> tuple[str, bool]:
+def credentials(headers: Headers, *, secure: bool = False) -> tuple[str, bool]:
     """Return the secret of a request, and whether it came by cookie."""
     scheme, _, given = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and given.strip():
         return given.strip(), False
     if key := headers.get("x-api-key"):
         return key.strip(), False
-    return cookie_parser(headers.get("cookie", "")).get(COOKIE, ""), True
+    return cookie_parser(headers.get("cookie", "")).get(SECURE_COOKIE if secure else COOKIE, ""), True
+
+
+def is_secure(scope: AsgiScope, settings: ServerOptions) -> bool:
+    """Return whether the client speaks TLS, to us or to a proxy."""
+    return scope["scheme"] == "https" or settings.secure_cookies
 
 
 def remote(scope: AsgiScope) -> str:
@@ -116,12 +128,13 @@ class Access:
         if is_public(scope["path"]):
             await self.app(scope, await self._body_of_stranger(scope, headers, receive), send)
             return
-        secret, by_cookie = credentials(headers)
+        secret, by_cookie = credentials(headers, secure=is_secure(scope, self.service.settings))
         if not secret and wants_page(scope, headers):
             await to_sign_in(scope)(scope, receive, send)
             return
         try:
             caller = await self.caller(scope, secret, by_cookie)
+            caller = replace(caller, line=_line(caller, scope))
         except Problem as problem:
             if problem.status == 401 and by_cookie and wants_page(scope, headers):
                 await to_sign_in(scope)(scope, receive, send)
@@ -167,13 +180,24 @@ class Access:
                 401, "unauthorized", "a valid token is needed", headers={"WWW-Authenticate": 'Bearer realm="longshore"'}
             )
         token, now = found
+        if by_cookie and self._idles(token, now):
+            raise Problem(401, "unauthorized", "the session was not used for long; sign in again")
         if wait := self.rate.take(token.root_id, time.monotonic()):
             raise too_many(wait, "too many requests with this token")
         return Caller(token, now, csrf_token(secret) if by_cookie else None)
 
+    def _idles(self, token: Token, now: Micros) -> bool:
+        """Return whether a session was not used for too long. Its use is written once a minute."""
+        idle_s = self.service.settings.session_idle_s
+        return bool(idle_s) and now - (token.last_used_at or token.created_at) > idle_s * 1_000_000
+
     def _note_use(self, token: Token, now: Micros) -> None:
         # Coalesced: a token in use causes one small write a minute, not one per request.
-        used = token.root_id  # use of a session counts as use of its token
+        self._note(token.token_id, now)
+        if token.parent_id is not None:  # use of a session counts as use of its token
+            self._note(token.parent_id, now)
+
+    def _note(self, used: str, now: Micros) -> None:
         if now - self._used.get(used, 0) < self.service.settings.used_every_s * 1_000_000:
             return
         if len(self._used) > 10_000:
@@ -195,33 +219,79 @@ class Access:
         if scope["method"] in SAFE:
             return send
 
+        withheld = False
+
         async def recorded(message: Message) -> None:
-            if message["type"] == "http.response.start" and not caller.noted.get("only_asked"):
-                await record(
-                    self.service,
-                    caller.scope,
-                    caller.who,
-                    scope["method"].lower(),
-                    scope["path"],
-                    remote(scope),
-                    {"status": message["status"], "request_id": scope["state"]["request_id"], **caller.noted},
-                )
-            await send(message)
+            nonlocal withheld
+            begins = message["type"] == "http.response.start" and not caller.noted.get("only_asked")
+            if begins and (not caller.acted or message["status"] >= 400):
+                try:
+                    await write_line(self.service, caller, {"status": message["status"], **caller.noted})
+                except Problem as problem:  # said in place of the answer: the caller of `send` cannot say it any more
+                    withheld = True
+                    await answer_for(problem)(scope, no_body, send)
+            if not withheld:
+                await send(message)
 
         return recorded
+
+
+async def no_body() -> Message:
+    """Receive nothing."""
+    return {"type": "http.request", "body": b"", "more_body": False}
 
 
 async def record(
     service: Service, scope: Scope, token_id: str, action: str, target: str, where: str, detail: dict[str, Any]
 ) -> None:
-    """Write one audit log entry; if the ledger cannot write it, log an error: the request is already done."""
-    entry = audit_log.NewEntry(
+    """Write one audit log entry; without it there is no answer but 503."""
+    await _written(service, scope, _entry(token_id, action, target, where, detail))
+
+
+def _entry(token_id: str, action: str, target: str, where: str, detail: dict[str, Any]) -> audit_log.NewEntry:
+    return audit_log.NewEntry(
         token_id=token_id, action=action, target=printable(target)[:500], remote=where[:64], detail=detail
     )
+
+
+def _line(caller: Caller, scope: AsgiScope) -> audit_log.NewEntry:
+    detail = {"request_id": scope["state"]["request_id"]}
+    return _entry(caller.who, scope["method"].lower(), scope["path"], remote(scope), detail)
+
+
+async def _written(service: Service, scope: Scope, entry: audit_log.NewEntry) -> None:
     try:
         await service.ledger.write_async(audit_log.audit, scope, entry)
     except LedgerError as error:
-        log.error("the audit log did not take %s %s: %s", action, entry.target, error)
+        log.error("the audit log did not take %s %s: %s", entry.action, entry.target, error)
+        raise Problem(503, "audit_unavailable", "the audit log cannot be written, so this is not answered") from error
+
+
+def line_of(caller: Caller, detail: dict[str, Any]) -> audit_log.NewEntry:
+    """Return the line of a request with what it did."""
+    assert caller.line is not None
+    return replace(caller.line, detail={**caller.line.detail, **detail})
+
+
+async def write_line(service: Service, caller: Caller, detail: dict[str, Any]) -> None:
+    """Write a line of the audit log that belongs to no transaction: a refusal, a read, an act outside of the ledger."""
+    await _written(service, caller.scope, line_of(caller, detail))
+
+
+async def act(
+    service: Service, caller: Caller, verb: Callable[..., T], *args: Any, note: Callable[[T], dict[str, Any]], **kw: Any
+) -> T:
+    """Run a verb and write its line of the audit log in one transaction: neither is there without the other."""
+
+    def acting(tx: Tx) -> T:
+        result = verb(tx, *args, **kw)
+        caller.noted.update(note(result))
+        audit_log.audit(tx, caller.scope, line_of(caller, {"status": 200, **caller.noted}))
+        return result
+
+    result: T = await service.ledger.write_async(acting)
+    caller.acted.append(True)
+    return result
 
 
 async def refused(service: Service, what: str, scope: AsgiScope) -> None:

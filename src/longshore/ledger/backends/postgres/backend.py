@@ -6,7 +6,7 @@ failover, a lost connection), and the answer to a COMMIT may be lost although it
 Invariant: an operation takes effect exactly once or raises. Isolation is READ COMMITTED: every write is fenced or
 idempotent, and what is read in order to be written is locked, so no transaction relies on an unlocked read. A COMMIT whose
 answer is lost is looked up by a number that the transaction itself left in `commits`, never guessed (ADR 0018). Sessions
-run as the role `longshore_app`, so row-level security holds even if the owner's login is configured.
+run as the role `longshore_service` or `longshore_app`, so row-level security holds even if the owner's login is configured.
 
 Order: BEGIN and the question for the server's clock are sent with the first statement; `enter` names the tenant before its
 rows are touched; the statements for many rows take arrays, one round trip for the whole batch; what only writes is sent
@@ -33,7 +33,6 @@ from typing import Any, Final, Self, TypeVar
 
 import psycopg
 from psycopg import errors as pg
-from psycopg import sql
 from psycopg.abc import Buffer
 from psycopg.adapt import Dumper, Loader
 from psycopg.types.numeric import Int8Dumper
@@ -68,7 +67,12 @@ from longshore.ledger.statements import Dialect, Statement, statements
 from longshore.ledger.transaction import NO_HOOKS, Row, Tx
 
 T = TypeVar("T")
-APP_ROLE: Final = "longshore_app"
+APP_ROLE: Final = "longshore_app"  # of workers
+# The service and the command line write tokens, too; a login that may not do that is a worker's.
+_ROLE: Final = (
+    "SELECT set_config('role', coalesce((SELECT rolname FROM pg_catalog.pg_roles WHERE rolname = 'longshore_service'"
+    f" AND pg_catalog.pg_has_role(oid, 'MEMBER')), '{APP_ROLE}'), false)"
+)
 POOL: Final = 8
 PATIENCE_S: Final = 60.0  # how long a transaction waits for a server that went away
 CONFLICTS: Final = 30  # how often a transaction is run again because of others
@@ -490,12 +494,12 @@ def _uptime() -> Micros:
 
 
 def adopt_role(connection: Connection) -> None:
-    """Switch to the application's role, whichever role logged in; raise if that role is not a member.
+    """Switch to the application's role, whichever login it is: the service's, or else the workers'; raise if it has neither.
 
     Also turn `synchronous_commit` on if the server would acknowledge a COMMIT before it is durable.
     """
     try:
-        connection.execute(sql.SQL("SET ROLE {}; {}").format(sql.Identifier(APP_ROLE), sql.SQL(_DURABLE)))
+        connection.execute(f"{_ROLE}; {_DURABLE}".encode())
     except (pg.InsufficientPrivilege, pg.UndefinedObject, pg.InvalidParameterValue) as error:
         raise NotPermitted(
             f"the ledger's user may not work as {APP_ROLE}: {first_line(error)}",
@@ -528,7 +532,7 @@ def _refused(text: str) -> LongshoreError:
             return InvalidTransition(message)
         case "lease" | "epoch":
             return LeaseLost(message)
-        case "tenant":
+        case "tenant" | "audit":
             return NotPermitted(message)
         case _:
             return Conflict(message)

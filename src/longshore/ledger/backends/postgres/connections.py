@@ -101,7 +101,8 @@ def _is_final(error: psycopg.OperationalError) -> bool:
     text = str(error)
     passing = any(word in text for word in ("starting up", "too many connections"))
     return not passing and any(
-        word in text for word in ("password authentication failed", "no pg_hba.conf entry", 'role "')
+        word in text
+        for word in ("password authentication failed", "no pg_hba.conf entry", 'role "', "permission denied")
     )
 
 

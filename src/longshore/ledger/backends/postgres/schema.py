@@ -118,7 +118,7 @@ def _fix_search_path(connection: Connection) -> None:
 
 def drift_postgres(url: str) -> list[str]:
     """Return what differs from the schema that the migrations make; they are tried in a scratch schema, rolled back."""
-    with _connected(url) as connection:
+    with _connected(url) as connection, _locked(connection):
         version = version_of(connection)
         steps = migrations("postgres")[:version]
         here = _one(connection, "SELECT current_schema()")
@@ -213,12 +213,13 @@ class RoleFacts:
     tables: int
     forced: int  # tables with forced row-level security
     without_policy: list[str]
+    open_to_all: bool  # everybody with a login may connect
 
 
 def role_facts(url: str) -> RoleFacts:
     """Ask the server what the login may do, and which tables a tenant policy protects."""
     with psycopg.connect(url, connect_timeout=5) as connection:
-        role, superuser, bypasses, version = connection.execute(_sql("role_facts")).fetchall()[0]
+        role, superuser, bypasses, version, open_to_all = connection.execute(_sql("role_facts")).fetchall()[0]
         tables = connection.execute(_sql("tables_with_policy")).fetchall()
     return RoleFacts(
         role=role,
@@ -227,4 +228,5 @@ def role_facts(url: str) -> RoleFacts:
         tables=len(tables),
         forced=sum(forced for _, forced, _ in tables),
         without_policy=[name for name, _, protected in tables if not protected],
+        open_to_all=bool(open_to_all),
     )

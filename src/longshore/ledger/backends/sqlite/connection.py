@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import apsw
 
+from longshore.domain.policy.audit_chain import line_hash
 from longshore.errors import Conflict, Damaged, InvalidTransition, LeaseLost, LongshoreError, Unavailable
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def connect(path: str | Path, *, readonly: bool = False, bulk: bool = False) -> 
         raise translated(error, path) from error
     try:
         connection.set_busy_timeout(60_000)
+        add_functions(connection)
         # Plans never depend on bound values: otherwise every bind would prepare the statement again (partial indexes).
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         for name, value in PRAGMAS.items():
@@ -78,6 +80,11 @@ def connect(path: str | Path, *, readonly: bool = False, bulk: bool = False) -> 
         connection.close()
         raise
     return connection
+
+
+def add_functions(connection: apsw.Connection) -> None:
+    """Give a connection the functions that statements and migrations use."""
+    connection.create_scalar_function("audit_hash", line_hash, deterministic=True)  # type: ignore[arg-type]
 
 
 def _set(connection: apsw.Connection, name: str, value: int | str) -> None:

@@ -78,8 +78,13 @@ class BodySink:
         self.total: int | None = None
         self.kept: PartFacts | None = None  # what `abandon` made durable
         self.task: asyncio.Task[Any] | None = None  # the one that waits for this transfer
+        self.connected_to = ""  # the host that the last request was sent to
 
     # ── called by the transfer ──
+
+    def sent(self, host: str) -> None:
+        """Note that there is a connection, and the request goes out."""
+        self.connected_to = host
 
     def begin(self, head: Head) -> None:
         """Decide what this answer is worth, before its body."""

@@ -177,7 +177,7 @@ def known_content(tx: Any, scope: Scope, leases: Sequence[Lease]) -> list[tuple[
     for lease in leases:
         request = lease.job.request
         version = versions.get(request.canonical_url or "")
-        if version is not None and version.caller != _caller(tx, request, version.final_url):
+        if version is not None and version.caller != _caller(tx, scope, request, version.final_url):
             version = None  # what the URL gave to another caller
         wanted = request.expect.sha256
         sha256 = wanted or (version.sha256 if version else None)
@@ -187,8 +187,10 @@ def known_content(tx: Any, scope: Scope, leases: Sequence[Lease]) -> list[tuple[
     return found
 
 
-def _caller(tx: Any, request: JobRequest, final_url: str | None) -> str:
-    logins = tx.logins.along(request.canonical_url, final_url, request.headers, planned=request.login)
+def _caller(tx: Any, scope: Scope, request: JobRequest, final_url: str | None) -> str:
+    logins = tx.logins.of_tenant(scope.tenant_id).along(
+        request.canonical_url, final_url, request.headers, planned=request.login
+    )
     return caller_of(request.headers, logins)
 
 

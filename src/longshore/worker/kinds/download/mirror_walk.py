@@ -13,6 +13,7 @@ from longshore import failpoints
 from longshore.domain.identity.keys import host_of
 from longshore.domain.model import Lease
 from longshore.domain.outcomes import Blame
+from longshore.domain.policy.host_limits import UNREACHABLE
 from longshore.domain.policy.retry import RESTING, Gain
 from longshore.domain.transfer import mirrors
 from longshore.domain.transfer.mirrors import Trail
@@ -122,7 +123,10 @@ class MirrorWalk:
         silent = not heard and error.reason in SILENT
         rest = error.retry_after_s if error.reason in RESTING else None
         at, nameless = error.at or self.at, error.final and error.reason == "dns"
-        self.blames.append(Blame(at, error.reason, silent=silent, heard=heard, rest_s=rest, nameless=nameless))
+        waited_s = error.facts.get("elapsed_ms", 0.0) / 1000 if silent and error.reason == UNREACHABLE else 0.0
+        self.blames.append(
+            Blame(at, error.reason, silent=silent, heard=heard, rest_s=rest, nameless=nameless, waited_s=waited_s)
+        )
 
     def over(self, last: Reasoned | None) -> Reasoned:
         """End the walk: return the failure that speaks for all candidates."""

@@ -32,7 +32,7 @@ from longshore.worker.kinds.download.extra_digests import digests_of, stored_dig
 from longshore.worker.kinds.download.mirror_walk import MirrorWalk
 from longshore.worker.kinds.download.name_exists import Resolver
 from longshore.worker.kinds.download.transfer_result import NO_PART, Received, failure_telemetry, stored_head, telemetry
-from longshore.worker.silent_transfers import LastByte
+from longshore.worker.silent_transfers import LastByte, Waiting
 from longshore.worker.transfer_slots import HostSlots
 
 if TYPE_CHECKING:
@@ -85,13 +85,11 @@ class Receiver:
         sink = self._sinks.get(key)
         return None if sink is None or sink.waits_for_disk or self._is_limited else sink.received
 
-    def waiting(self) -> dict[tuple[str, int], tuple[str, int]]:
-        """Return the transfers that wait for a server: the host that is asked, and how many bytes came."""
-        return {
-            key: (walk.at if (walk := self._walks.get(key)) else host_of(sink.url), sink.received)
-            for key, sink in list(self._sinks.items())
-            if not sink.waits_for_disk and not self._is_limited
-        }
+    def waiting(self) -> dict[tuple[str, int], Waiting]:
+        """Return the transfers that wait for a server."""
+        asked = {key: sink for key, sink in self._sinks.items() if not sink.waits_for_disk and not self._is_limited}
+        hosts = {key: walk.at if (walk := self._walks.get(key)) else host_of(asked[key].url) for key in asked}
+        return {key: Waiting(hosts[key], one.received, one.connected_to == hosts[key]) for key, one in asked.items()}
 
     @property
     def _is_limited(self) -> bool:
@@ -170,7 +168,7 @@ class Receiver:
             self._walks[key] = MirrorWalk(
                 lease,
                 lambda host, trail: write_async(hop, lease, host, defaults=self._hosts, trail=trail),
-                lambda host: read(rests, host, defaults=self._hosts),
+                lambda host: read(rests, host, lease.scope.tenant_id, defaults=self._hosts),
             )
         return self._walks[key]
 
@@ -190,8 +188,10 @@ class Receiver:
         ask = FetchRequest(
             url,
             headers=_headers(lease, url),
+            tenant=lease.scope.tenant_id,
             if_none_match=validators.etag if validators else None,
             if_modified_since=validators.last_modified if validators and not validators.etag else None,
+            on_sent=sink.sent,
             on_hop=lambda host: self._hop(lease, host),
         )
         async with _Kept(sink, why):
@@ -236,8 +236,10 @@ class Receiver:
         ask = FetchRequest(
             url,
             headers=_headers(lease, url),
+            tenant=lease.scope.tenant_id,
             start=start,
             if_range=if_range,
+            on_sent=sink.sent,
             on_hop=lambda host: self._hop(lease, host),
         )
         async with _Kept(sink, asked.reason):
@@ -309,7 +311,9 @@ class Receiver:
         staged = Staged(lease.scope, lease.job_id, lease.epoch, sha256, size, content_type, body)
         received = Received(lease, staged, head, telemetry(sink, head, elapsed_s, why))
         request = lease.job.request
-        if logins := self._known.along(request.canonical_url, head.url, request.headers, planned=request.login):
+        if logins := self._known.of_tenant(lease.scope.tenant_id).along(
+            request.canonical_url, head.url, request.headers, planned=request.login
+        ):
             received.caller = caller_of(request.headers, logins)
         return received
 
@@ -345,7 +349,8 @@ class Receiver:
 
     def _logins(self, lease: Lease, url: str, final_url: str | None) -> str:
         """Return the logins that the bytes of an answer belong to, as a hash; empty: none."""
-        return caller_of((), self._known.along(url, final_url, _headers(lease, url), planned=lease.job.request.login))
+        known = self._known.of_tenant(lease.scope.tenant_id)
+        return caller_of((), known.along(url, final_url, _headers(lease, url), planned=lease.job.request.login))
 
     def _left_memory(self, lease: Lease, sink: BodySink) -> None:
         """Note in the ledger that a large body has begun: from here on a claim counts, and people can watch it."""

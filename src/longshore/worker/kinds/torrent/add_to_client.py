@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from longshore import failpoints
 from longshore.domain.reasons import Kind, reason_named
 from longshore.domain.settings import QbittorrentSettings
-from longshore.domain.torrents.model import NOBODY, OURS_TAG, Identity, Seen, job_tag
+from longshore.domain.torrents.model import JOB_TAG, NOBODY, OURS_TAG, Identity, Seen, job_tag
 from longshore.domain.torrents.sync_rules import Act, PollState, refused
 from longshore.errors import BadInput, Reasoned
 from longshore.ledger.operations.torrents import Noted, note_torrents
-from longshore.ledger.queries.torrents import Tracked, metainfo, torrent
+from longshore.ledger.queries.torrents import Tracked, any_of_tenant, metainfo, torrent
 from longshore.worker.kinds.torrent.client import Client, NotAdded
 from longshore.worker.kinds.torrent.identity import from_magnet, from_metainfo
 
@@ -89,7 +89,15 @@ class Enqueue:
         return job, None
 
     async def adopt(self, job: Tracked, watch: PollState, found: Seen, identity: Identity = NOBODY) -> None:
-        """Use what the client already has: a foreign torrent gets our job's tag and nothing else."""
+        """Use what the client already has: a foreign torrent gets our job's tag and nothing else.
+
+        The files of a torrent go to whoever knows its info hash, so one that another tenant's job added, or somebody by
+        hand, is used only if the operator allows it.
+        """
+        if not await self._may_adopt(job, found):
+            text = "the torrent client has this torrent already, and no job of this tenant added it"
+            await self._refuse(job, watch, "not_adopted", f"{text} (qbittorrent.adopt_foreign)", final=True)
+            return
         now = self._ledger.now()
         known = replace(watch, added_at=watch.added_at or now, seen_at=watch.seen_at or now, foreign=not found.ours)
         await self._note(Noted(job, known, job.stage, found.id, _merged(identity, found.identity)))
@@ -97,6 +105,12 @@ class Enqueue:
         tag = job_tag(job.job_id)
         if tag not in found.tags:
             await asyncio.to_thread(self._client.tag, found.id, [tag])
+
+    async def _may_adopt(self, job: Tracked, found: Seen) -> bool:
+        if self._settings.adopt_foreign:
+            return True
+        tagged = [tag.removeprefix(JOB_TAG) for tag in found.tags if tag.startswith(JOB_TAG)]
+        return found.ours and await self._ledger.read_async(any_of_tenant, job.scope.tenant_id, tagged)
 
     async def _refuse(self, job: Tracked, watch: PollState, reason: str, message: str, *, final: bool) -> None:
         verdict = refused(job.stage, watch, reason, message, attempts=self._settings.enqueue_attempts, final=final)
