@@ -52,6 +52,7 @@ def an_hour_of_work(site: Site, clock: Clock) -> dict[str, str]:
     clock.now = end
     failures(site, chance)
     transfers(site, chance)
+    clock.pass_by(24)
     site.plan(*(f"https://hal.science/hal-{n:08d}/document" for n in range(4_240)))
     site.ledger.plan(
         Scope(), [JobRequest("pdf_text", f"pdf_text:{n}", name=f"text of W{2_740_000 + n}") for n in range(3)]
@@ -109,7 +110,7 @@ def transfers(site: Site, chance: random.Random) -> None:
     site.ledger.settle([(later, rest)])
     urls = [f"https://{host}/bulk/corpus-{n}.tar.zst" for n, host in enumerate((*HOSTS[:2], *HOSTS[4:]) * 2)]
     leases = site.lease(site.plan(*urls))
-    site.ledger.write(stages.report, [(lease, chance.randrange(61_000), 61_000) for lease in leases])
+    site.ledger.write(stages.report, [(lease, chance.randrange(90_000, 610_000), 610_000) for lease in leases])
 
 
 def torrents(site: Site) -> None:

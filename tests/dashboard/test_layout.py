@@ -110,7 +110,7 @@ def test_a_dropped_pdf_is_offered_for_upload_and_a_list_is_not(site: Site, brows
         person.signs_in(site.token("write"))
         expect(page.locator(".live[data-state=live]")).to_be_visible()
         page.evaluate(drop, ["paper.pdf", "%PDF-1.7\n dropped"])
-        expect(page.locator(".offer")).to_contain_text("paper.pdf: this is no list of URLs")
+        expect(page.locator(".offer")).to_contain_text("paper.pdf: this is not a list of URLs")
         expect(page.locator("#lines")).to_have_value("")
         page.get_by_role("button", name="Upload it").click()
         expect(page.locator("#told")).to_contain_text("paper.pdf is stored")

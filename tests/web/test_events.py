@@ -144,3 +144,16 @@ def test_pages_of_jobs_go_on_from_their_cursor_and_no_other_tenants(site: Site) 
 def test_a_cursor_of_artifacts_is_an_id(site: Site) -> None:
     secret = site.token("read", tenant="arts")
     assert Client(site.port, secret).get("/api/v1/artifacts?after=garbage").status == 422
+
+
+def test_a_digest_names_the_jobs_that_changed_in_one_message(site: Site) -> None:
+    scope = Scope("digest", "default")
+    jobs = [site.fail(f"https://digest.example/{n}", scope=scope) for n in range(3)]
+    with stream(site, site.token("read", tenant="digest"), "?after=0&digest=1") as heard:
+        first = next(heard)
+        assert (set(first), first["jobs"]) == ({"id", "jobs"}, sorted(jobs))
+        many = [site.fail(f"https://digest.example/many/{n}", scope=scope) for n in range(60)]
+        seen: set[str] = set()
+        while not set(many) <= seen:
+            named = next(heard)["jobs"]
+            seen |= set(many if named is None else named)

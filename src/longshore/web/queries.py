@@ -101,7 +101,7 @@ def artifact_detail(tx: Tx, scope: Scope, artifact_id: str) -> View:
 
 
 def artifact_story(tx: Tx, scope: Scope, artifact_id: str) -> View:
-    """Return the same with every job that came to its bytes, and with what it was made of."""
+    """Return the same with every job whose result is these bytes, and with the inputs and parameters."""
     detail = artifact_detail(tx, scope, artifact_id)
     same = history.sources(tx, scope, detail["artifact"]["sha256"])
     return {

@@ -92,7 +92,7 @@ def failures(
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One job that came to some bytes; `artifact_id` None: it was answered by another job's artifact."""
+    """A job whose result is some given bytes; `artifact_id` None: it reused another job's artifact."""
 
     job_id: str
     role: str
@@ -105,7 +105,7 @@ class Source:
 
 
 def sources(tx: Tx, scope: Scope, sha256: str, limit: int = 1_000) -> list[Source]:
-    """Return every job that came to these bytes: by fetching or making them, or by reusing them."""
+    """Return every job whose result is these bytes: it fetched, made or reused them."""
     where = scope_values(tx, scope) | {"many": checked_limit(limit)}
     found = [Source(*row) for row in tx.all("same_bytes", sha256=sha256, **where)]
     known = {one.job_id for one in found}

@@ -1,7 +1,7 @@
 -- Bodies under way and bodies that took a while: what the dashboard counts as arriving, and when.
 
 -- {begun} --
--- When the body began to arrive, and what was known then: the latest event of a stage. Small bodies have none.
+-- When the body began to arrive, and its facts: the latest event of a stage. Small bodies have none.
 (SELECT max(e.at) FROM events AS e WHERE e.tenant_id = :tenant_id AND e.project_id = :project_id AND e.job_id = b.job_id
     AND e.kind = 'stage'),
 (SELECT e.facts FROM events AS e WHERE e.tenant_id = :tenant_id AND e.project_id = :project_id AND e.job_id = b.job_id

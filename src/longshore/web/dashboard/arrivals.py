@@ -71,5 +71,9 @@ def _rows(known: _Known, window: Window, now: Micros, moving: Sequence[Transfer]
     rows += [(one.ended_at - one.ended_at % step, 0, -one.size_bytes) for one in known.long.values()]
     spans = [Span(one.begun_at, one.ended_at, one.size_bytes - one.resumed_from) for one in known.long.values()]
     spans = [span if span.end > span.begin else Span(span.end - 1, span.end, span.size_bytes) for span in spans]
-    spans += [Span(one.begun_at, now, max(0, (one.job.bytes_done or 0) - one.resumed_from)) for one in moving]
-    return rows + spread(window, now, spans)
+    return rows + spread(window, now, [*spans, *spans_of(moving, now)])
+
+
+def spans_of(moving: Sequence[Transfer], now: Micros) -> list[Span]:
+    """Return the bytes of transfers under way, from their first byte until now."""
+    return [Span(one.begun_at, now, max(0, (one.job.bytes_done or 0) - one.resumed_from)) for one in moving]

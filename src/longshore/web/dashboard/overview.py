@@ -14,14 +14,15 @@ from longshore.ledger.queries import all_tenants, listing
 from longshore.ledger.queries.throughput import Transfer
 from longshore.ledger.transaction import Tx
 from longshore.web import health, queries
+from longshore.web.dashboard.arrivals import spans_of
 from longshore.web.dashboard.render import stamp
-from longshore.web.dashboard.throughput import WINDOWS, Slot, Window
+from longshore.web.dashboard.throughput import WINDOWS, Slot, Window, spread
 from longshore.web.security.auth import Caller
 from longshore.web.serializers import View, job_view
 from longshore.web.service import Service
 
 SHOWN: Final = 50  # transfers
-NOW_S: Final = 30.0  # "now" is the mean over this time
+NOW_S: Final = 10.0  # bodies that ended so lately count as arriving now
 RESTING: Final = 12
 
 
@@ -31,9 +32,12 @@ async def overview(service: Service, caller: Caller, request: Request) -> View:
     now, slots, moving = await service.arrivals.read(caller.scope, window)
     lately = slots if window.name == "5m" else (await service.arrivals.read(caller.scope, WINDOWS["5m"]))[1]
     view: View = await service.ledger.read_async(_overview, service.hosts, caller, now)
-    active = transfers(service, moving, now) + [service.with_progress(job) | _UNKNOWN for job in view.pop("torrents")]
+    shown = transfers(service, moving, now)
+    measured = [one for one, seen in zip(moving, shown, strict=True) if seen["rate_bytes_s"] is not None]
+    rate = sum(one["rate_bytes_s"] or 0 for one in shown) + _rest(lately, measured, now)
+    active = shown + [service.with_progress(job) | _UNKNOWN for job in view.pop("torrents")]
     view["active"] = active[:SHOWN]
-    view["moving"] = _moving(view["jobs"], len(active), now, lately)
+    view["moving"] = _moving(view["jobs"], len(active), now, lately) | {"rate_bytes_s": round(rate)}
     buckets = _buckets(window, now, slots)
     view["throughput"] = {"windows": list(WINDOWS), "window": window.name, "slot_s": window.slot_s, "buckets": buckets}
     view["throughput"] |= _plain_chart([bucket["bytes_per_s"] for bucket in buckets])
@@ -55,17 +59,23 @@ def transfers(service: Service, moving: Sequence[Transfer], now: Micros) -> list
     return found
 
 
-def _moving(jobs: View, receiving: int, now: Micros, lately: Sequence[Slot]) -> View:
-    """Return how fast everything is together, and how long the rest takes at that pace."""
+def _rest(lately: Sequence[Slot], measured: Sequence[Transfer], now: Micros) -> float:
+    """Return the bytes per second of everything but the measured transfers, over the last moments: small bodies have no
+    rate of their own."""
     recent = [slot for slot in lately if slot.at > now - (NOW_S + 5) * SECOND]
-    seconds = max(1.0, (now - recent[0].at) / SECOND)
+    under_way = sum(size for at, _, size in spread(WINDOWS["5m"], now, spans_of(measured, now)) if at >= recent[0].at)
+    arrived = sum(slot.size_bytes for slot in recent) - under_way
+    return max(0, arrived) / max(1.0, (now - recent[0].at) / SECOND)
+
+
+def _moving(jobs: View, receiving: int, now: Micros, lately: Sequence[Slot]) -> View:
+    """Return how many jobs move, and how long the rest takes at the pace of late."""
     files = sum(slot.files for slot in lately)
     pace = files / max(1.0, (now - lately[0].at) / SECOND)
     left = jobs["pending"] + jobs["processing"]
     return {
         "receiving": receiving,
         "claimed": max(0, jobs["processing"] - receiving),
-        "rate_bytes_s": round(max(0, sum(slot.size_bytes for slot in recent)) / seconds),
         "files_per_minute": round(pace * 60, 1),
         "left": left,
         "eta_s": round(left / pace) if left and pace else None,

@@ -58,8 +58,9 @@ def left(seconds: float) -> str:
 
 
 def worker(owner: str) -> str:
-    """Shorten the name of a worker process to its machine and process."""
-    return owner if len(owner) <= 24 else f"{owner[:15]}…{owner[-6:]}"
+    """Return a worker as its machine and process, without what makes its name unique."""
+    machine, *unique = owner.rsplit(".", 3)
+    return f"{machine[:20]} {unique[1]}" if len(unique) == 3 else owner[:30]
 
 
 def query(fields: Mapping[str, Any], **changes: Any) -> str:

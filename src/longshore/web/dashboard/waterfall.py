@@ -84,7 +84,7 @@ def _named(label: str, segments: list[Segment], how: str) -> View:
 
 
 def _drawn(lanes: list[View]) -> View:
-    """Give every bar its place on a common scale."""
+    """Place every bar on a common scale."""
     first = min((at for lane in lanes for _, at, _ in lane["segments"]), default=0.0)
     last = max((end for lane in lanes for _, _, end in lane["segments"]), default=0.0)
     scale = WIDTH / max(last - first, 1e-6)

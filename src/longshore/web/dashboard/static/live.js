@@ -279,7 +279,7 @@ if (drop) {
 
   function offerUpload(files) {
     const text = document.createElement("p");
-    text.textContent = `${files.map((file) => file.name).join(", ")}: ${files.length === 1 ? "this is no list of URLs" : "these are no lists of URLs"}. Store ${files.length === 1 ? "the file" : "the files"} as ${files.length === 1 ? "an artifact" : "artifacts"}?`;
+    text.textContent = `${files.map((file) => file.name).join(", ")}: ${files.length === 1 ? "this is not a list of URLs" : "these are not lists of URLs"}. Store ${files.length === 1 ? "the file" : "the files"} as ${files.length === 1 ? "an artifact" : "artifacts"}?`;
     const yes = document.createElement("button");
     yes.type = "button";
     yes.className = "main";
