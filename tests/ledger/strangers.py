@@ -57,6 +57,14 @@ BY_HAND = (
         "INSERT INTO feed_consumers (tenant_id, project_id, consumer, seq, created_at, updated_at)"
         " VALUES ('a', 'p', 'canary-consumer', 1, 1, 1)"
     ),
+    (
+        "INSERT INTO webhooks (tenant_id, project_id, webhook_id, url, secret, kinds, created_at)"
+        " VALUES ('a', 'p', 'canary-hook', 'https://canary-source.example/', 'canary-source', '[\"new\"]', 1)"
+    ),
+    (
+        "INSERT INTO webhook_failures (tenant_id, project_id, webhook_id, message_id, body, reason, failed_at)"
+        " VALUES ('a', 'p', 'canary-hook', 'canary-message-id', 'canary-source', 'dns', 1)"
+    ),
     "INSERT INTO audit_log (tenant_id, project_id, at, action, target) VALUES ('a', 'p', 1, 'canary', 'canary-target')",
     (
         "INSERT INTO request_keys (tenant_id, project_id, request_key, fingerprint, answer, created_at)"
@@ -229,6 +237,13 @@ class World:
             "seq": 0,
             "run_id": "canary-run",
             "cursor": 0,
+            "url": "https://stranger.example/",
+            "webhook_id": "canary-hook",
+            "hold_s": 0.0,
+            "wait_s": 0.0,
+            "attempts": 1,
+            "message_id": "canary-message-id",
+            "body": "mine now",
             "consumer": "canary-consumer",
             "before": FAR,
             "status": Status.COMPLETED,
