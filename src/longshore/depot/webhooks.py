@@ -109,6 +109,9 @@ class Deliverer:
             self._ledger.write(webhook_sent, scope, hook.webhook_id, change.cursor, HOLD_S)
             done.sent += 1
             return True
+        if self._stopped():  # cut off by us: not the endpoint's failure; the next process may go on at once
+            self._ledger.write(webhook_sent, scope, hook.webhook_id, 0, 0)
+            return False
         done.failed += 1
         return self._failed(scope, hook, change.cursor, letter, reason, attempts + 1, done)
 
@@ -129,7 +132,7 @@ class Deliverer:
     def _refusal(self, hook: Webhook, message: str, body: str) -> str | None:
         """Send a message; return why the endpoint did not take it."""
         headers = signed(hook.secret, message, self._ledger.now() // 1_000_000, body)
-        answer = post(hook.url, body.encode(), headers, self._policy, self._network)
+        answer = post(hook.url, body.encode(), headers, self._policy, self._network, stopped=self._stopped)
         if isinstance(answer, str):
             return answer
         return None if 200 <= answer < 300 else f"http_{answer}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pycurl
@@ -25,8 +25,9 @@ def post(
     policy: NetworkPolicy,
     network: NetworkSettings,
     timeout_s: float = TIMEOUT_S,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> int | str:
-    """Return the status of the answer, or why there was none."""
+    """Return the status of the answer, or why there was none; end early when `stopped`."""
     refused: list[str] = []
 
     def open_socket(_purpose: int, address: Any) -> Any:
@@ -39,6 +40,8 @@ def post(
     try:
         _prepare(easy, url, body, headers, network, timeout_s)
         easy.setopt(pycurl.OPENSOCKETFUNCTION, open_socket)
+        easy.setopt(pycurl.NOPROGRESS, 0)
+        easy.setopt(pycurl.XFERINFOFUNCTION, lambda *_: int(stopped()))
         easy.perform()
         return int(easy.getinfo(pycurl.RESPONSE_CODE))
     except pycurl.error as error:
