@@ -15,7 +15,7 @@ SELECT {webhook} FROM webhooks AS w
 DELETE FROM webhooks WHERE tenant_id = :tenant_id AND project_id = :project_id AND webhook_id = :webhook_id
 
 -- webhook_claim --
--- For one process: nobody else sends until then.
+-- For one process: no other one sends until then.
 UPDATE webhooks SET next_at = :until
  WHERE tenant_id = :tenant_id AND project_id = :project_id AND webhook_id = :webhook_id AND next_at <= :now
    AND disabled_at IS NULL

@@ -60,7 +60,7 @@ BEGIN
   BEGIN
     GRANT longshore_dispatcher TO CURRENT_USER;
   EXCEPTION WHEN insufficient_privilege THEN
-    IF NOT pg_has_role(current_user, 'longshore_dispatcher', 'MEMBER') THEN RAISE; END IF;  -- somebody else gave it to us
+    IF NOT pg_has_role(current_user, 'longshore_dispatcher', 'MEMBER') THEN RAISE; END IF;  -- another role granted it
   END;
   EXECUTE format('GRANT CREATE ON SCHEMA %I TO longshore_dispatcher', current_schema());
   ALTER FUNCTION dispatch_webhooks(bigint) OWNER TO longshore_dispatcher;
