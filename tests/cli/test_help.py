@@ -22,7 +22,7 @@ from tests.support.program import environment, execute, invoke
 PROMISED = (
     "get add run status jobs show failures retry cancel verify reconcile gc purge export torrent serve migrate doctor "
     "token config adopt put backup restore store ledger version completion stats replay budget hosts runs "
-    "submit delete backfill feed mcp"
+    "submit delete backfill feed mcp webhooks"
 )
 HEAVY = {"click", "rich", "asyncio", "pycurl", "apsw", "pydantic", "fastapi", "psycopg", "pyarrow", "ada_url", "json"}
 

@@ -96,6 +96,10 @@ def _earlier(world: World) -> list[object]:
     return [world.box.home / "earlier.db"]
 
 
+def _webhook(world: World) -> list[object]:
+    return [world.made("webhooks", "add", "https://a.example/hook", kind="webhook")["webhook_id"]]
+
+
 def _collect(world: World) -> list[object]:
     world.unnamed_blob()
     return ["--grace", "0"]
@@ -147,6 +151,12 @@ CALLS: Final[dict[str, Call]] = {
     "budget": call(types="budget"),
     "hosts": call(types="host"),
     "serve": call("--port", "0", types="serving"),
+    "webhooks add": call("https://a.example/hook", types="webhook"),
+    "webhooks list": Call(lambda w: _webhook(w)[:0], "webhook"),
+    "webhooks remove": Call(_webhook, "removed"),
+    "webhooks deliver": call(types="delivered"),
+    "webhooks failures": call("nothing", types=""),
+    "webhooks redeliver": Call(_webhook, "delivered"),
     "mcp": call(types=""),  # its stdout is the protocol
     "verify": call(types="summary"),
     "reconcile": Call(lambda w: w.unnamed_blob() or [], "finding summary"),  # type: ignore[func-returns-value]
@@ -233,7 +243,13 @@ def test_every_schema_is_of_a_line_that_some_test_sees() -> None:
     seen = {kind for one in CALLS.values() for kind in one.types.split()}
     seen |= {kind for _, types, _ in OTHER_FORMS.values() for kind in types.split()}
     elsewhere = {"error", "progress", "canceled", "waiting", "stopped"}  # below, test_run, test_waiting and test_policy
-    elsewhere |= {"lost"} | {"changed", "gone", "consumer", "forgotten"}  # test_damage, test_feed
+    elsewhere |= {"lost"} | {
+        "changed",
+        "gone",
+        "consumer",
+        "forgotten",
+        "dead_letter",
+    }  # test_damage, test_feed, test_webhooks
     assert shipped == seen | elsewhere
 
 

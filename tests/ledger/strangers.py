@@ -62,6 +62,14 @@ BY_HAND = (
         " VALUES ('a', 'p', 'canary-consumer', 1, 1, 1)"
     ),
     (
+        "INSERT INTO webhooks (tenant_id, project_id, webhook_id, url, secret, kinds, created_at)"
+        " VALUES ('a', 'p', 'canary-hook', 'https://canary-source.example/', 'canary-source', '[\"new\"]', 1)"
+    ),
+    (
+        "INSERT INTO webhook_failures (tenant_id, project_id, webhook_id, message_id, body, reason, failed_at)"
+        " VALUES ('a', 'p', 'canary-hook', 'canary-message-id', 'canary-source', 'dns', 1)"
+    ),
+    (
         "INSERT INTO audit_log (tenant_id, project_id, at, action, target, number, hash)"
         " VALUES ('a', 'p', 1, 'canary', 'canary-target', 1, 'canary-hash')"
     ),
@@ -239,6 +247,13 @@ class World:
             "seq": 0,
             "run_id": "canary-run",
             "cursor": 0,
+            "url": "https://stranger.example/",
+            "webhook_id": "canary-hook",
+            "hold_s": 0.0,
+            "wait_s": 0.0,
+            "attempts": 1,
+            "message_id": "canary-message-id",
+            "body": "mine now",
             "consumer": "canary-consumer",
             "before": FAR,
             "status": Status.COMPLETED,

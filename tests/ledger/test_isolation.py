@@ -48,6 +48,7 @@ DEPOT_WIDE = {
     "torrents.hold_torrents": "the loop that polls the one client",
     "torrents.active_torrents": "a number, for the loop that polls the one client",
     "torrents.due_torrents": "the loop that polls the one client",
+    "webhooks.webhook_scopes": "which tenants are sent to, for the one process that sends",
     "torrents.sharing": "who else uses a torrent of the one client",
 }
 # Steps inside verbs: they take rows that a fence, a claim or a page of the same transaction gave out.

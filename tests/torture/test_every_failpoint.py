@@ -32,6 +32,7 @@ ELSEWHERE = {
     "tests/ledger/test_schema.py": ("schema.create", "schema.rename", "schema.migrate"),
     "tests/web/test_serve.py": ("web.planned",),
     "tests/depot/test_delete.py": ("delete.rows", "delete.quarantined", "delete.removed", "delete.freed"),
+    "tests/depot/test_webhooks.py": ("webhook.sent",),
     "tests/cli/test_disk_space.py": ("part.move", "disk.part"),
     "tests/cli/test_copy_commands.py": ("copy.page", "copy.finish"),
     "tests/worker/torrent/test_command.py": (

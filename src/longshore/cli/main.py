@@ -54,6 +54,7 @@ COMMANDS: Final[dict[str, dict[str, Entry]]] = {
         "hosts": Entry("longshore.cli.commands.hosts:command", "hosts: state, limits, pause, resume"),
         "budget": Entry("longshore.cli.commands.budget:command", "limits and usage of a tenant"),
         "serve": Entry("longshore.cli.commands.serve:command", "API and dashboard"),
+        "webhooks": Entry("longshore.cli.commands.webhooks:command", "send changes to HTTP endpoints"),
         "mcp": Entry("longshore.cli.commands.mcp:command", "tools and resources for agents (MCP)"),
     },
     "Care": {

@@ -1,6 +1,6 @@
 """The change feed of a depot: read what a consumer has not acknowledged, acknowledge it.
 
-Reading never moves a position, except past events that are no changes. So a consumer that crashes between applying a change
+Reading never moves a position, except past events that do not change an artifact. So a consumer that crashes between applying a change
 and acknowledging it gets the change again.
 """
 

@@ -19,8 +19,10 @@ import uvicorn
 from fastapi import FastAPI
 
 from longshore.depot import AsyncDepot
+from longshore.depot.webhooks import Deliverer
 from longshore.domain.policy.open_files import wanted
 from longshore.domain.run_events import RunEvent
+from longshore.errors import LongshoreError
 from longshore.ledger.operations import tokens
 from longshore.web.app import make_app
 from longshore.web.connections import Connection, Connections
@@ -34,6 +36,7 @@ from longshore.worker.open_files import raised
 log = logging.getLogger("longshore.web")
 
 DRAIN_S: Final = 30.0
+WEBHOOKS_S: Final = 1.0  # how often it is looked whether changes are to be sent
 
 
 def make_service(depot: AsyncDepot, settings: ServerOptions) -> Service:
@@ -203,6 +206,7 @@ async def beside(depot: AsyncDepot, settings: ServerOptions, server: Server, tls
     tasks: list[asyncio.Task[Any]] = []
     if settings.workers:
         tasks.append(asyncio.create_task(_work(depot, server), name="worker"))
+        tasks.append(asyncio.create_task(_send_webhooks(depot, server), name="webhooks"))
     beats = [asyncio.create_task(_watchdog(), name="watchdog")]
     if tls is not None:
         beats.append(asyncio.create_task(tls.keep_fresh(), name="certificate"))
@@ -228,6 +232,27 @@ async def _work(depot: AsyncDepot, server: Server) -> None:
         server.should_exit = True
         server.service.closing.set()
         raise
+
+
+async def _send_webhooks(depot: AsyncDepot, server: Server) -> None:
+    """Send changes to the webhooks of all tenants as they come."""
+    closing, failing = server.service.closing, False
+    deliverer = Deliverer(
+        depot.ledger,
+        depot.runtime.policy,
+        depot.settings.network,
+        stopped=lambda: closing.is_set() or bool(server.seen),
+    )
+    while not closing.is_set():
+        try:
+            await asyncio.to_thread(deliverer.round)
+            failing = False
+        except LongshoreError as error:  # the ledger: the worker reports it, too
+            if not failing:
+                log.warning("webhooks wait: %s", error)
+            failing = True
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(closing.wait(), WEBHOOKS_S)
 
 
 async def _watchdog() -> None:

@@ -42,6 +42,8 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
     "url_versions": ("tenant_id", "project_id", "canonical_url"),
     "events": ("tenant_id", "project_id", "seq"),
     "feed_consumers": ("tenant_id", "project_id", "consumer"),
+    "webhooks": ("tenant_id", "project_id", "webhook_id"),
+    "webhook_failures": ("tenant_id", "project_id", "webhook_id", "message_id"),
     "counters": ("tenant_id", "project_id", "status", "slot"),
     "tombstones": ("tenant_id", "project_id", "job_type", "idempotency_key"),
     "books": ("tenant_id", "project_id", "book_id"),

@@ -1,11 +1,11 @@
 """The change feed: which artifacts are new, changed or gone since a position.
 
-Problem: a search index or a mirror must follow a depot, and neither a crash of the consumer nor one of ours may lose a
+Problem: a search index or a mirror must follow a depot, and a crash of either must not lose a
 change. Polling by time loses what was committed late; comparing everything costs too much.
 
 The feed reads the events of the project, which each change writes in its own transaction: nothing is written twice, and a
 small download pays nothing for it. Numbers of events follow the commits (on PostgreSQL, events of open transactions are held
-back), so whoever has read up to a number has read everything below it. A `completed` event stands for the artifacts of its
+back), so a reader that has read up to a number has read everything below it. A `completed` event stands for the artifacts of its
 job, as they are at the time of reading: one that was deleted since is left out, because its own event follows. The events
 that the feed needs outlive a purge: a job whose artifact exists is never purged, and `artifact_deleted` is kept.
 

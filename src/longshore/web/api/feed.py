@@ -38,6 +38,8 @@ async def read_feed(
     With `wait`, an empty answer is given only after that many seconds.
     """
     seq = None if after is None else service.cursors.read(caller.scope, after)
+    if wait:
+        service.waits.admit(caller)
     end = time.monotonic() + wait
     while True:
         page = await asyncio.to_thread(read_changes, service.ledger, caller.scope, consumer, after=seq, limit=limit)
