@@ -18,6 +18,7 @@ from longshore.ledger.transaction import NO_HOOKS, Row
 
 _CLOCK: Final = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)"
 _ENTER: Final = Statement("enter", "SELECT set_config('longshore.tenant', %(tenant_id)s, true)", ("tenant_id",))
+_RELEASE: Final = Statement("release", "RELEASE attempt", ())
 
 
 class PostgresTx:
@@ -137,8 +138,9 @@ class PostgresTx:
             with suppress(psycopg.Error):  # what was sent after the error
                 self._pipeline.sync()
             self._connection.execute("ROLLBACK TO attempt", prepare=False)
-            self._pipeline.sync()
+            self._later.append((_RELEASE, [()]))
             return error
+        self._later.append((_RELEASE, [()]))
         return None
 
 
