@@ -42,6 +42,9 @@ CALLS: dict[str, list[str]] = {
         *(f"export {form} -o {{out}}/file-{form}" for form in FILES),
     ],
     "runs": ["runs"],
+    "feed": ["feed --consumer c", "feed --list"],
+    "webhooks": ["webhooks list", "webhooks failures"],
+    "mcp": [],  # for agents: tests/integrations/test_mcp.py
     "retry": ["retry {failed}"],
     "cancel": ["cancel --all"],
     "replay": ["replay {job}"],

@@ -25,6 +25,7 @@ VALUES = {
     "name": "x.css",
     "book_id": UNKNOWN,
     "run_id": "no-run",
+    "consumer": "nobody",
 }
 PUBLIC = {"/livez", "/readyz", "/sign-in", "/first", "/favicon.ico", "/static/{name}"}
 
