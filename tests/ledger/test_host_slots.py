@@ -10,7 +10,7 @@ from longshore.domain.model import Lease
 from longshore.domain.outcomes import Failed
 from longshore.domain.settings import HostsSettings
 from longshore.ledger import Ledger
-from longshore.ledger.operations.hosts import host_facts
+from longshore.ledger.operations.hosts import host_facts, set_host
 from longshore.ledger.operations.leasing import claim
 from tests.ledger.acts import plan
 from tests.support.ledgers import Clock
@@ -61,6 +61,19 @@ def test_slots_that_were_given_back_do_not_come_back_by_older_leases(ledger: Led
     one.claim(20)
     assert (one.running, other.running) == (5, 3)
     assert counted(ledger) == LIMIT
+
+
+def test_a_lower_limit_holds_from_the_next_claim_on(ledger: Ledger, clock: Clock) -> None:
+    plan(ledger, 60)
+    one = Worker(ledger, "one")
+    one.claim(20)
+    assert one.running == LIMIT
+    ledger.write(set_host, "h.example", {"concurrency": 2})
+    one.end(10)
+    clock.sleep(1)
+    one.claim(20)
+    assert one.running == 2
+    assert counted(ledger) == 2
 
 
 @pytest.mark.parametrize("seed", range(4))

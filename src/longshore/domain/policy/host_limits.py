@@ -107,11 +107,11 @@ def allowance(
         return Allowance(0, 0, rest)
     limit = _concurrency(facts, defaults, now)
     mine = next((use for use in facts.uses if use.owner == owner), HostUse(owner, 0, 0, now))
-    free = max(0, limit - sum(use.in_flight for use in facts.uses))
-    slots = min(mine.in_flight + free, max(1, at_once))
+    free = limit - sum(use.in_flight for use in facts.uses)  # below 0: the limit was lowered meanwhile
+    slots = max(0, min(mine.in_flight + free, max(1, at_once)))
     rate = _rate(facts, defaults)
     if rate > 0:
-        return _rated(facts, min(free, slots), slots, rate, now)
+        return _rated(facts, max(0, min(free, slots)), slots, rate, now)
     # After a breaker's rest one try decides: leases ahead would all carry its one slot and run one by one long after it.
     # At a faulty host most leases ahead would be turned away by the next faults.
     ahead = ahead if slots and not _is_open(facts, defaults) else 0
