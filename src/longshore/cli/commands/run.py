@@ -129,7 +129,7 @@ def run_alone(call: Call, how: dict[str, Any], orders: ParentCommands | None = N
 
 
 def _name_unhandled(call: Call, depot: Depot) -> bool:
-    """Say which jobs wait because nothing here can run their type; return whether there are some."""
+    """Print which jobs wait because nothing here can run their type; return whether there are some."""
     from longshore.cli.output.writer import counted as amount
     from longshore.domain.kinds import kind_of
     from longshore.ledger.queries.due_work import types_without_handler

@@ -1,4 +1,4 @@
-"""A transaction on PostgreSQL: named statements in pipeline mode, waited for only where somebody reads their rows."""
+"""A transaction on PostgreSQL: named statements in pipeline mode, waited for only where their rows are read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PostgresTx:
     """Named statements on one connection inside one transaction, in pipeline mode.
 
     A statement is waited for only where its rows or their number are asked for: the name of the tenant, all writes whose
-    result nobody reads, and the clock cost no round trip of their own. They leave together with the next question or the
+    result is not read, and the clock cost no round trip of their own. They leave together with the next question or the
     COMMIT, not before: in between the server counts the session as idle, and ends it if this machine stands still.
     """
 
